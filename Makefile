@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# `make demo` and `make check` need nothing but a Debian machine; the others build for the kernel
+# in KDIR, by default the running one.
+
+KVER ?= $(shell uname -r)
+KDIR ?= /lib/modules/$(KVER)/build
+
+modules:
+	$(MAKE) -C $(KDIR) M=$(CURDIR) modules
+
+clean:
+	$(MAKE) -C $(KDIR) M=$(CURDIR) clean
+
+install: modules
+	$(MAKE) -C $(KDIR) M=$(CURDIR) INSTALL_MOD_DIR=extra modules_install
+
+demo check lint:
+	selftests/vm/$@
+
+.PHONY: modules clean install demo check lint

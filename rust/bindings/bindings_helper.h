@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What bindgen reads; which of it becomes Rust is said in bindgen_parameters. */
+#include <linux/proc_fs.h>
+#include "../../include/nv_p2p.h"
+#include "../helpers/helpers.h"
+#include "../helpers/topology.h"

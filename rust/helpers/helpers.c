@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include "helpers.h"
+
+#include <linux/dax.h>
+#include <linux/gfp.h>
+#include <linux/hardirq.h>
+#include <linux/pagemap.h>
+#include <linux/rcupdate.h>
+#include <linux/sched/signal.h>
+#ifdef CONFIG_X86
+#include <asm/cpufeature.h>
+#endif
+
+void nvfs_helper_reinit_completion(struct completion *done)
+{
+	reinit_completion(done);
+}
+
+bool nvfs_helper_on_hypervisor(void)
+{
+#ifdef CONFIG_X86
+	return boot_cpu_has(X86_FEATURE_HYPERVISOR);
+#else
+	return false;
+#endif
+}
+
+bool nvfs_helper_is_x86(void)
+{
+	return IS_ENABLED(CONFIG_X86_64);
+}
+
+void nvfs_helper_init_sync_kiocb(struct kiocb *iocb, struct file *file)
+{
+	init_sync_kiocb(iocb, file);
+}
+
+void nvfs_helper_kiocb_start_write(struct kiocb *iocb)
+{
+	kiocb_start_write(iocb);
+}
+
+void nvfs_helper_kiocb_end_write(struct kiocb *iocb)
+{
+	kiocb_end_write(iocb);
+}
+
+bool nvfs_helper_s_isblk(const struct inode *inode)
+{
+	return S_ISBLK(inode->i_mode);
+}
+
+bool nvfs_helper_s_isreg(const struct inode *inode)
+{
+	return S_ISREG(inode->i_mode);
+}
+
+bool nvfs_helper_is_dax(const struct inode *inode)
+{
+	return IS_DAX(inode);
+}
+
+loff_t nvfs_helper_i_size_read(const struct inode *inode)
+{
+	return i_size_read(inode);
+}
+
+void nvfs_helper_inode_lock(struct inode *inode)
+{
+	inode_lock(inode);
+}
+
+void nvfs_helper_inode_unlock(struct inode *inode)
+{
+	inode_unlock(inode);
+}
+
+void *nvfs_helper_page_address(struct page *page)
+{
+	return page_address(page);
+}
+
+struct page *nvfs_helper_alloc_page(gfp_t gfp)
+{
+	return alloc_page(gfp);
+}
+
+void nvfs_helper_put_page(struct page *page)
+{
+	put_page(page);
+}
+
+void nvfs_helper_get_page(struct page *page)
+{
+	get_page(page);
+}
+
+u64 __percpu *nvfs_helper_alloc_percpu_u64s(size_t n)
+{
+	return __alloc_percpu(array_size(n, sizeof(u64)), __alignof__(u64));
+}
+
+void nvfs_helper_percpu_add(u64 __percpu *counters, size_t i, u64 value)
+{
+	this_cpu_add(counters[i], value);
+}
+
+u64 nvfs_helper_percpu_sum(u64 __percpu *counters, size_t i)
+{
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(*per_cpu_ptr(&counters[i], cpu));
+	return sum;
+}
+
+void nvfs_helper_percpu_clear(u64 __percpu *counters, size_t i)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		WRITE_ONCE(*per_cpu_ptr(&counters[i], cpu), 0);
+}
+
+bool nvfs_helper_may_sleep(void)
+{
+	return in_task() && !irqs_disabled() && !in_atomic() && !rcu_preempt_depth();
+}
+
+bool nvfs_helper_fatal_signal_pending(void)
+{
+	return fatal_signal_pending(current);
+}
+
+void nvfs_helper_ratelimit_state_init(struct ratelimit_state *state, int interval, int burst)
+{
+	ratelimit_state_init(state, interval, burst);
+}
+
+/*
+ * Waits for every context that may still be in the last instructions of one of our callbacks:
+ * interrupts and RCU readers, and preempted tasks where the kernel can tell.
+ */
+void nvfs_helper_synchronize_callers(void)
+{
+	synchronize_rcu();
+#ifdef CONFIG_TASKS_RCU
+	synchronize_rcu_tasks();
+#endif
+}
+
+struct workqueue_struct *nvfs_helper_alloc_workqueue(const char *name)
+{
+	return alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, name);
+}
+
+void nvfs_helper_init_work(struct work_struct *work, work_func_t func)
+{
+	INIT_WORK(work, func);
+}
+
+void nvfs_helper_wmb(void)
+{
+	wmb();
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Out-of-line twins of the kernel's inline functions and macros that Rust code needs. */
+#ifndef NVFS_HELPERS_H
+#define NVFS_HELPERS_H
+
+#include <linux/completion.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/percpu.h>
+#include <linux/ratelimit.h>
+#include <linux/workqueue.h>
+
+/* linux/completion.h */
+void nvfs_helper_reinit_completion(struct completion *done);
+
+/* linux/cpufeature.h */
+bool nvfs_helper_on_hypervisor(void);
+bool nvfs_helper_is_x86(void);
+
+/* linux/fs.h */
+void nvfs_helper_init_sync_kiocb(struct kiocb *iocb, struct file *file);
+void nvfs_helper_kiocb_start_write(struct kiocb *iocb);
+void nvfs_helper_kiocb_end_write(struct kiocb *iocb);
+bool nvfs_helper_s_isblk(const struct inode *inode);
+bool nvfs_helper_s_isreg(const struct inode *inode);
+bool nvfs_helper_is_dax(const struct inode *inode);
+loff_t nvfs_helper_i_size_read(const struct inode *inode);
+void nvfs_helper_inode_lock(struct inode *inode);
+void nvfs_helper_inode_unlock(struct inode *inode);
+
+/* linux/mm.h */
+void *nvfs_helper_page_address(struct page *page);
+struct page *nvfs_helper_alloc_page(gfp_t gfp);
+void nvfs_helper_put_page(struct page *page);
+void nvfs_helper_get_page(struct page *page);
+
+/* linux/percpu.h */
+u64 __percpu *nvfs_helper_alloc_percpu_u64s(size_t n);
+void nvfs_helper_percpu_add(u64 __percpu *counters, size_t i, u64 value);
+u64 nvfs_helper_percpu_sum(u64 __percpu *counters, size_t i);
+void nvfs_helper_percpu_clear(u64 __percpu *counters, size_t i);
+
+/* linux/preempt.h, linux/sched/signal.h */
+bool nvfs_helper_may_sleep(void);
+bool nvfs_helper_fatal_signal_pending(void);
+
+/* linux/ratelimit.h */
+void nvfs_helper_ratelimit_state_init(struct ratelimit_state *state, int interval, int burst);
+
+/* linux/rcupdate.h */
+void nvfs_helper_synchronize_callers(void);
+
+/* linux/workqueue.h */
+struct workqueue_struct *nvfs_helper_alloc_workqueue(const char *name);
+void nvfs_helper_init_work(struct work_struct *work, work_func_t func);
+
+/* asm/barrier.h */
+void nvfs_helper_wmb(void);
+
+#endif /* NVFS_HELPERS_H */

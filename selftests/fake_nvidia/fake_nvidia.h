@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The user interface of the stand-in GPU driver: a character device /dev/fake_nvidia<N> for each
+ * GPU (N in PCI address order), through which a test allocates GPU virtual ranges, reads and writes
+ * GPU memory, injects faults and reads the call counts.
+ *
+ * A range belongs to the open file that allocated it: it is freed by FAKE_NVIDIA_FREE, or at the
+ * last close (so at process exit). Freeing calls the free callbacks of the legacy pins on it, waits
+ * for each to return, and only then drops the pins' page tables; persistent pins keep the physical
+ * pages until they are put.
+ */
+#ifndef FAKE_NVIDIA_H
+#define FAKE_NVIDIA_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define FAKE_NVIDIA_PAGE	65536
+
+/* fake_nvidia_alloc.flags */
+#define FAKE_NVIDIA_SCRAMBLED	1	/* no two neighbouring GPU pages are neighbours in the BAR */
+
+struct fake_nvidia_alloc {
+	__u64 size;	/* in: bytes, rounded up to GPU pages */
+	__u64 flags;	/* in */
+	__u64 va;	/* in: wanted address (multiple of 64 KiB), or 0; out: the address given */
+};
+
+/* One extent of GPU memory in the BAR. */
+struct fake_nvidia_where {
+	__u64 va;	/* in: any address inside a live or still pinned range */
+	__u64 bar_offset; /* out: where that byte lies in the BAR, so in the BAR's backing file */
+	__u64 contiguous; /* out: bytes from there that are contiguous both in the range and the BAR */
+};
+
+struct fake_nvidia_copy {
+	__u64 va;	/* GPU address, any alignment */
+	__u64 buf;	/* user address */
+	__u64 size;	/* bytes */
+};
+
+/* The calls that can be delayed or made to fail, and that are counted. */
+enum fake_nvidia_call {
+	FAKE_NVIDIA_GET_PAGES,
+	FAKE_NVIDIA_PUT_PAGES,
+	FAKE_NVIDIA_GET_PAGES_PERSISTENT,
+	FAKE_NVIDIA_PUT_PAGES_PERSISTENT,
+	FAKE_NVIDIA_DMA_MAP_PAGES,
+	FAKE_NVIDIA_DMA_UNMAP_PAGES,
+	FAKE_NVIDIA_FREE_PAGE_TABLE,
+	FAKE_NVIDIA_FREE_DMA_MAPPING,
+	FAKE_NVIDIA_NR_CALLS,
+};
+
+struct fake_nvidia_fault {
+	__u32 call;	/* enum fake_nvidia_call */
+	__s32 error;	/* negative errno to return, 0: none */
+	__u32 after;	/* let this many calls through first */
+	__u32 times;	/* then fail this many */
+	__u32 delay_ms;	/* sleep so long in every call, before doing anything; 0: none */
+	__u32 reserved;
+};
+
+/* What page tables made from now on look like. */
+struct fake_nvidia_table {
+	__u32 version;	/* 0x00010002 (40 bytes less the flags), 0x00020000, or a wrong one */
+	__u32 page_size; /* 1 = 64 KiB; others are wrong on purpose */
+};
+
+struct fake_nvidia_counts {
+	__u64 calls[FAKE_NVIDIA_NR_CALLS];	/* entered, whatever the outcome */
+	__u64 ok[FAKE_NVIDIA_NR_CALLS];		/* returned 0 */
+	__u64 callbacks;	/* free callbacks called */
+	__u64 callbacks_done;	/* and returned */
+	__u64 tables;		/* page tables that exist now */
+	__u64 mappings;		/* DMA mappings that exist now */
+	__u64 pinned_pages;	/* GPU pages under a pin now, counted once a pin */
+	__u64 free_pages;	/* GPU pages of this BAR that are free now */
+	__u64 misuse;		/* wrong calls: put of an unknown table, double free, use after the
+				 * callback, put inside a callback; each also a line in the log */
+};
+
+struct fake_nvidia_info {
+	__u64 pdevinfo;		/* domain << 32 | bus << 8 | devfn */
+	__u64 bar_size;
+	__u64 bar_phys;
+	__u8 uuid[16];
+};
+
+#define FAKE_NVIDIA_ALLOC	_IOWR('G', 1, struct fake_nvidia_alloc)
+#define FAKE_NVIDIA_FREE	_IOW('G', 2, __u64)	/* by va */
+#define FAKE_NVIDIA_WHERE	_IOWR('G', 3, struct fake_nvidia_where)
+#define FAKE_NVIDIA_READ	_IOW('G', 4, struct fake_nvidia_copy)
+#define FAKE_NVIDIA_WRITE	_IOW('G', 5, struct fake_nvidia_copy)
+#define FAKE_NVIDIA_FAULT	_IOW('G', 6, struct fake_nvidia_fault)
+#define FAKE_NVIDIA_TABLE	_IOW('G', 7, struct fake_nvidia_table)
+#define FAKE_NVIDIA_COUNTS	_IOR('G', 8, struct fake_nvidia_counts)	/* of all GPUs together,
+									 * but free_pages of this */
+#define FAKE_NVIDIA_INFO	_IOR('G', 9, struct fake_nvidia_info)
+#define FAKE_NVIDIA_RESET	_IO('G', 10)	/* faults and table format back to normal */
+
+#endif /* FAKE_NVIDIA_H */
