@@ -1,24 +1,90 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! GPUDirect Storage: file I/O straight between storage devices and GPU memory.
+//! GPUDirect Storage: file I/O straight between storage devices and GPU memory, through
+//! `/dev/nvidia-fs*`.
+//!
+//! The way of a request through the files: [`ioctl`] → [`buffer`] → [`io`] → [`path`], and back
+//! through [`meta`] and [`stats`].
 
 #![forbid(unsafe_code)]
 
-use kernel::prelude::*;
+mod abi;
+mod buffer;
+mod driver;
+mod geometry;
+mod io;
+mod ioctl;
+mod meta;
+mod params;
+mod path;
+mod proc;
+mod stats;
+
+use driver::Driver;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use nvfs_kernel::{
+    chardev,
+    gpu,
+    modinfo,
+    procfs,
+    reaper::Reaper, //
+};
 
 module! {
     type: NvidiaFs,
     name: "nvidia-fs",
-    authors: ["The nvidia-fs.rs developers"],
+    authors: ["The nvidia-fs developers"],
     description: "NVIDIA GPUDirect Storage",
     license: "GPL v2",
 }
 
-struct NvidiaFs;
+modinfo!("version=", "2.28.4");
+// The GPU driver is looked up at run time; where it is installed, it should be loaded first.
+modinfo!("softdep=", "pre: nvidia");
+
+/// The module. The fields are in the order of its end: first nobody can come in any more, then
+/// all buffers are gone, then what they used.
+struct NvidiaFs {
+    _nodes: chardev::Registration<Driver>,
+    _proc: Option<procfs::Dir<Driver>>,
+    _reaper: Reaper,
+    _driver: Arc<Driver>,
+}
 
 impl kernel::Module for NvidiaFs {
-    fn init(_module: &'static ThisModule) -> Result<Self> {
-        pr_info!("hello {}\n", nvfs_kernel::hello());
-        Ok(NvidiaFs)
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        params::settle_pin_kind();
+        let nodes = params::device_count();
+        let reaper = Reaper::new(c"nvidia-fs")?;
+        let gpu = gpu::Interface::new(module)?;
+        let present = gpu.is_present();
+        let driver = Driver::new(nodes, gpu, reaper.handle())?;
+        let proc = proc::create(&driver)
+            .inspect_err(|e| pr_warn!("no /proc/driver/nvidia-fs: error {}\n", e.to_errno()))
+            .ok();
+        let registration = chardev::Registration::new(
+            c"nvidia-fs",
+            c"nvidia-fs-class",
+            c"nvidia-fs%u",
+            nodes,
+            driver.clone(),
+        )?;
+        if present {
+            pr_info!("{} device nodes; NVIDIA's GPU driver is loaded\n", nodes);
+        } else {
+            pr_info!(
+                "{} device nodes; NVIDIA's GPU driver is not loaded (or is not the open one): GPU memory can be mapped only after it is\n",
+                nodes
+            );
+        }
+        Ok(Self {
+            _nodes: registration,
+            _proc: proc,
+            _reaper: reaper,
+            _driver: driver,
+        })
     }
 }

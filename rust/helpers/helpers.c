@@ -3,14 +3,26 @@
 #include "helpers.h"
 
 #include <linux/dax.h>
+#include <linux/fsnotify.h>
 #include <linux/gfp.h>
 #include <linux/hardirq.h>
 #include <linux/pagemap.h>
+#include <linux/proc_fs.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
 #ifdef CONFIG_X86
 #include <asm/cpufeature.h>
 #endif
+
+struct cdev *nvfs_helper_i_cdev(const struct inode *inode)
+{
+	return inode->i_cdev;
+}
+
+void nvfs_helper_init_completion(struct completion *done)
+{
+	init_completion(done);
+}
 
 void nvfs_helper_reinit_completion(struct completion *done)
 {
@@ -61,6 +73,29 @@ bool nvfs_helper_is_dax(const struct inode *inode)
 	return IS_DAX(inode);
 }
 
+void nvfs_helper_get_file(struct file *file)
+{
+	get_file(file);
+}
+
+unsigned int nvfs_helper_dev_major(dev_t dev)
+{
+	return MAJOR(dev);
+}
+
+unsigned int nvfs_helper_dev_minor(dev_t dev)
+{
+	return MINOR(dev);
+}
+
+void nvfs_helper_fsnotify(struct file *file, bool write)
+{
+	if (write)
+		fsnotify_modify(file);
+	else
+		fsnotify_access(file);
+}
+
 loff_t nvfs_helper_i_size_read(const struct inode *inode)
 {
 	return i_size_read(inode);
@@ -81,9 +116,9 @@ void *nvfs_helper_page_address(struct page *page)
 	return page_address(page);
 }
 
-struct page *nvfs_helper_alloc_page(gfp_t gfp)
+struct page *nvfs_helper_alloc_user_page(void)
 {
-	return alloc_page(gfp);
+	return alloc_page(GFP_USER | __GFP_ACCOUNT | __GFP_ZERO);
 }
 
 void nvfs_helper_put_page(struct page *page)
@@ -132,6 +167,11 @@ bool nvfs_helper_may_sleep(void)
 bool nvfs_helper_fatal_signal_pending(void)
 {
 	return fatal_signal_pending(current);
+}
+
+void *nvfs_helper_pde_data(const struct inode *inode)
+{
+	return pde_data(inode);
 }
 
 void nvfs_helper_ratelimit_state_init(struct ratelimit_state *state, int interval, int burst)

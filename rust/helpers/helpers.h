@@ -10,7 +10,19 @@
 #include <linux/ratelimit.h>
 #include <linux/workqueue.h>
 
+/* The file modes that are `__force` casts, which bindgen does not evaluate. */
+enum nvfs_fmode {
+	NVFS_FMODE_READ = (__force unsigned int)FMODE_READ,
+	NVFS_FMODE_WRITE = (__force unsigned int)FMODE_WRITE,
+	NVFS_FMODE_CAN_READ = (__force unsigned int)FMODE_CAN_READ,
+	NVFS_FMODE_CAN_WRITE = (__force unsigned int)FMODE_CAN_WRITE,
+};
+
+/* linux/cdev.h */
+struct cdev *nvfs_helper_i_cdev(const struct inode *inode);
+
 /* linux/completion.h */
+void nvfs_helper_init_completion(struct completion *done);
 void nvfs_helper_reinit_completion(struct completion *done);
 
 /* linux/cpufeature.h */
@@ -24,13 +36,17 @@ void nvfs_helper_kiocb_end_write(struct kiocb *iocb);
 bool nvfs_helper_s_isblk(const struct inode *inode);
 bool nvfs_helper_s_isreg(const struct inode *inode);
 bool nvfs_helper_is_dax(const struct inode *inode);
+void nvfs_helper_get_file(struct file *file);
+unsigned int nvfs_helper_dev_major(dev_t dev);
+unsigned int nvfs_helper_dev_minor(dev_t dev);
+void nvfs_helper_fsnotify(struct file *file, bool write);
 loff_t nvfs_helper_i_size_read(const struct inode *inode);
 void nvfs_helper_inode_lock(struct inode *inode);
 void nvfs_helper_inode_unlock(struct inode *inode);
 
 /* linux/mm.h */
 void *nvfs_helper_page_address(struct page *page);
-struct page *nvfs_helper_alloc_page(gfp_t gfp);
+struct page *nvfs_helper_alloc_user_page(void);
 void nvfs_helper_put_page(struct page *page);
 void nvfs_helper_get_page(struct page *page);
 
@@ -43,6 +59,9 @@ void nvfs_helper_percpu_clear(u64 __percpu *counters, size_t i);
 /* linux/preempt.h, linux/sched/signal.h */
 bool nvfs_helper_may_sleep(void);
 bool nvfs_helper_fatal_signal_pending(void);
+
+/* linux/proc_fs.h */
+void *nvfs_helper_pde_data(const struct inode *inode);
 
 /* linux/ratelimit.h */
 void nvfs_helper_ratelimit_state_init(struct ratelimit_state *state, int interval, int burst);

@@ -1,3 +1,132 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include "topology.h"
+
+#include <linux/fileattr.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+
+struct block_device *nvfs_helper_dev_to_bdev(struct device *dev)
+{
+	return dev_to_bdev(dev);
+}
+
+struct device *nvfs_helper_disk_to_dev(struct gendisk *disk)
+{
+	return disk_to_dev(disk);
+}
+
+bool nvfs_helper_bdev_is_partition(struct block_device *bdev)
+{
+	return bdev_is_partition(bdev);
+}
+
+bool nvfs_helper_disk_takes_p2pdma(struct gendisk *disk)
+{
+	return blk_queue_pci_p2pdma(disk->queue);
+}
+
+/* Unlike disk_live(), this is also right for hidden disks. */
+bool nvfs_helper_disk_is_live(struct gendisk *disk)
+{
+	return test_bit(GD_ADDED, &disk->state) && !test_bit(GD_DEAD, &disk->state);
+}
+
+void nvfs_helper_disk_lock(struct gendisk *disk)
+{
+	mutex_lock(&disk->open_mutex);
+}
+
+void nvfs_helper_disk_unlock(struct gendisk *disk)
+{
+	mutex_unlock(&disk->open_mutex);
+}
+
+const char *nvfs_helper_dev_name(const struct device *dev)
+{
+	return dev_name(dev);
+}
+
+bool nvfs_helper_device_trylock(struct device *dev)
+{
+	return device_trylock(dev);
+}
+
+void nvfs_helper_device_unlock(struct device *dev)
+{
+	device_unlock(dev);
+}
+
+int nvfs_helper_dev_to_node(struct device *dev)
+{
+	return dev_to_node(dev);
+}
+
+int nvfs_helper_file_getattr(struct file *file, struct kstat *stat, u32 mask)
+{
+	return vfs_getattr_nosec(&file->f_path, stat, mask, AT_STATX_SYNC_AS_STAT);
+}
+
+int nvfs_helper_file_xflags(struct file *file, u32 *xflags)
+{
+	struct file_kattr attr = {};
+	int error = vfs_fileattr_get(file_dentry(file), &attr);
+
+	*xflags = attr.fsx_xflags;
+	return error;
+}
+
+void nvfs_helper_put_dev_pagemap(struct dev_pagemap *pgmap)
+{
+	put_dev_pagemap(pgmap);
+}
+
+bool nvfs_helper_pfn_is_pci_p2pdma(unsigned long pfn)
+{
+	return pfn_valid(pfn) && is_pci_p2pdma_page(pfn_to_page(pfn));
+}
+
+void *nvfs_helper_pfn_address(unsigned long pfn)
+{
+	return page_address(pfn_to_page(pfn));
+}
+
+struct pci_dev *nvfs_helper_as_pci_dev(struct device *dev)
+{
+	return dev_is_pci(dev) ? to_pci_dev(dev) : NULL;
+}
+
+int nvfs_helper_pci_domain_nr(struct pci_dev *pdev)
+{
+	return pci_domain_nr(pdev->bus);
+}
+
+struct pci_dev *nvfs_helper_pci_upstream_bridge(struct pci_dev *pdev)
+{
+	return pci_upstream_bridge(pdev);
+}
+
+resource_size_t nvfs_helper_pci_resource_start(struct pci_dev *pdev, int bar)
+{
+	return pci_resource_start(pdev, bar);
+}
+
+resource_size_t nvfs_helper_pci_resource_len(struct pci_dev *pdev, int bar)
+{
+	return pci_resource_len(pdev, bar);
+}
+
+unsigned long nvfs_helper_pci_resource_flags(struct pci_dev *pdev, int bar)
+{
+	return pci_resource_flags(pdev, bar);
+}
+
+bool nvfs_helper_pgmap_is_p2pdma(const struct dev_pagemap *pgmap)
+{
+	return pgmap->type == MEMORY_DEVICE_PCI_P2PDMA && pgmap->nr_range == 1;
+}
+
+u64 nvfs_helper_pgmap_last(const struct dev_pagemap *pgmap)
+{
+	return pgmap->range.end;
+}

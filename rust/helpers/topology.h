@@ -4,8 +4,44 @@
 #define NVFS_TOPOLOGY_H
 
 #include <linux/blkdev.h>
+#include <linux/device.h>
 #include <linux/memremap.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/pci.h>
+#include <linux/stat.h>
+
+/* linux/blkdev.h */
+struct block_device *nvfs_helper_dev_to_bdev(struct device *dev);
+struct device *nvfs_helper_disk_to_dev(struct gendisk *disk);
+bool nvfs_helper_bdev_is_partition(struct block_device *bdev);
+bool nvfs_helper_disk_takes_p2pdma(struct gendisk *disk);
+bool nvfs_helper_disk_is_live(struct gendisk *disk);
+void nvfs_helper_disk_lock(struct gendisk *disk);
+void nvfs_helper_disk_unlock(struct gendisk *disk);
+
+/* linux/device.h */
+const char *nvfs_helper_dev_name(const struct device *dev);
+bool nvfs_helper_device_trylock(struct device *dev);
+void nvfs_helper_device_unlock(struct device *dev);
+int nvfs_helper_dev_to_node(struct device *dev);
+
+/* linux/fileattr.h, linux/fs.h */
+int nvfs_helper_file_getattr(struct file *file, struct kstat *stat, u32 mask);
+int nvfs_helper_file_xflags(struct file *file, u32 *xflags);
+
+/* linux/memremap.h, linux/mm.h */
+bool nvfs_helper_pgmap_is_p2pdma(const struct dev_pagemap *pgmap);
+u64 nvfs_helper_pgmap_last(const struct dev_pagemap *pgmap);
+void nvfs_helper_put_dev_pagemap(struct dev_pagemap *pgmap);
+bool nvfs_helper_pfn_is_pci_p2pdma(unsigned long pfn);
+void *nvfs_helper_pfn_address(unsigned long pfn);
+
+/* linux/pci.h */
+struct pci_dev *nvfs_helper_as_pci_dev(struct device *dev);
+int nvfs_helper_pci_domain_nr(struct pci_dev *pdev);
+struct pci_dev *nvfs_helper_pci_upstream_bridge(struct pci_dev *pdev);
+resource_size_t nvfs_helper_pci_resource_start(struct pci_dev *pdev, int bar);
+resource_size_t nvfs_helper_pci_resource_len(struct pci_dev *pdev, int bar);
+unsigned long nvfs_helper_pci_resource_flags(struct pci_dev *pdev, int bar);
 
 #endif /* NVFS_TOPOLOGY_H */

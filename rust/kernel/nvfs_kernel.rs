@@ -1,11 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! hello
+//! Safe abstractions that the kernel crate lacks: all the `unsafe` code of the module is here.
+//!
+//! Nothing here knows what GPUDirect Storage is; only [`gpu`] knows of NVIDIA.
 
 use nvfs_bindings as bindings;
 
-/// hello
-pub fn hello() -> bool {
-    // SAFETY: x
-    unsafe { bindings::nvfs_helper_is_x86() }
-}
+pub mod block;
+pub mod chardev;
+pub mod completion;
+pub mod extents;
+pub mod file;
+pub mod gpu;
+pub mod kiocb;
+pub mod p2pdma;
+pub mod param;
+pub mod pci;
+pub mod percpu;
+pub mod pin;
+pub mod platform;
+pub mod procfs;
+pub mod ratelimit;
+pub mod reaper;
+pub mod shadow;
+pub mod symbol;
+pub mod vma;
+
+const __LOG_PREFIX: &[u8] = b"nvidia-fs\0";

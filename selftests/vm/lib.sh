@@ -14,17 +14,20 @@ ROOT=$CACHE/root
 say() { printf '%s\n' "testbed: $*" >&2; }
 die() { say "error: $*"; exit 1; }
 
-# in_root COMMAND...: runs a command inside the root, with this tree read-only at /src.
+# in_root COMMAND...: runs a command inside the root, with this tree read-only at /src and the
+# folder of all runs at /work.
 # The mounts live in a mount namespace of their own, so nothing is left behind.
 in_root() {
-	ROOT=$ROOT TREE=$TREE unshare --mount --propagation private sh -c '
+	mkdir -p "$CACHE/run"
+	ROOT=$ROOT TREE=$TREE WORK=$CACHE/run unshare --mount --propagation private sh -c '
 		set -e
 		mount -t proc proc "$ROOT/proc"
 		mount --rbind /sys "$ROOT/sys"
 		mount --rbind /dev "$ROOT/dev"
-		mkdir -p "$ROOT/src"
+		mkdir -p "$ROOT/src" "$ROOT/work"
 		mount --bind "$TREE" "$ROOT/src"
 		mount -o remount,bind,ro "$ROOT/src"
+		mount --bind "$WORK" "$ROOT/work"
 		cp -L /etc/resolv.conf "$ROOT/etc/resolv.conf" 2>/dev/null || true
 		exec chroot "$ROOT" /usr/bin/env -i HOME=/root TERM=dumb LC_ALL=C.UTF-8 \
 			DEBIAN_FRONTEND=noninteractive TMPDIR=/tmp \

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A completion that can be waited for with a limit, which the kernel crate's cannot.
+//!
+//! C header: `include/linux/completion.h`.
+
+use crate::bindings;
+use kernel::{
+    prelude::*,
+    time::{
+        msecs_to_jiffies,
+        Msecs, //
+    },
+    types::Opaque,
+};
+
+/// Something that happens once.
+///
+/// # Invariants
+///
+/// `inner` is an initialized `struct completion`.
+#[pin_data]
+pub struct Event {
+    #[pin]
+    inner: Opaque<bindings::completion>,
+}
+
+// SAFETY: `struct completion` has its own lock.
+unsafe impl Send for Event {}
+// SAFETY: As above; the lock is safe in every context.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event that has not happened.
+    pub fn new() -> impl PinInit<Self> {
+        // INVARIANT: Initialized in place.
+        pin_init!(Self {
+            inner <- Opaque::ffi_init(|inner| {
+                // SAFETY: Memory for a completion, pinned from now on.
+                unsafe { bindings::nvfs_helper_init_completion(inner) }
+            }),
+        })
+    }
+
+    /// It happened: wakes all who wait now or later. Callable in any context.
+    pub fn complete_all(&self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::complete_all(self.inner.get()) }
+    }
+
+    /// Waits until it happened, at most `limit`; tells whether it did. Sleeps, uninterruptibly.
+    pub fn wait_at_most(&self, limit: Msecs) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe {
+            bindings::wait_for_completion_timeout(self.inner.get(), msecs_to_jiffies(limit)) != 0
+        }
+    }
+
+    /// Waits until it happened. Sleeps, uninterruptibly.
+    pub fn wait(&self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::wait_for_completion(self.inner.get()) }
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An open file of the calling process that direct I/O is to be done on.
+//!
+//! C headers: `include/linux/file.h`, `include/linux/fs.h`.
+
+use crate::bindings;
+use core::{
+    mem::MaybeUninit,
+    ptr::NonNull, //
+};
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    prelude::*,
+};
+
+/// A counted reference on an open file: it stays open for as long as this lives, whatever the
+/// process does with its descriptor.
+///
+/// # Invariants
+///
+/// One reference on the file is owned.
+pub struct IoFile(NonNull<bindings::file>);
+
+// SAFETY: `struct file` is made to be shared; we never use its position.
+unsafe impl Send for IoFile {}
+// SAFETY: As above.
+unsafe impl Sync for IoFile {}
+
+/// How a file was opened.
+#[derive(Clone, Copy)]
+pub struct Access {
+    /// Opened for reading.
+    pub read: bool,
+    /// Opened for writing.
+    pub write: bool,
+    /// The file can be read at all.
+    pub can_read: bool,
+    /// The file can be written at all.
+    pub can_write: bool,
+}
+
+impl IoFile {
+    /// The file behind a descriptor of the current process; `None` also for one opened with
+    /// `O_PATH`.
+    pub fn get(fd: i32) -> Option<Self> {
+        let fd = u32::try_from(fd).ok()?;
+        // SAFETY: Only looks the descriptor up and takes a reference.
+        let file = unsafe { bindings::fget(fd) };
+        // INVARIANT: `fget` gave the reference.
+        NonNull::new(file).map(Self)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut bindings::file {
+        self.0.as_ptr()
+    }
+
+    /// The inode that the descriptor refers to: of a block special file, the node's.
+    pub(crate) fn inode(&self) -> *mut bindings::inode {
+        // SAFETY: The file is open; the field does not change.
+        unsafe { (*self.as_ptr()).f_inode }
+    }
+
+    /// Where the page cache is: of a block special file, the device's.
+    fn mapping(&self) -> *mut bindings::address_space {
+        // SAFETY: The file is open; the field does not change.
+        unsafe { (*self.as_ptr()).f_mapping }
+    }
+
+    /// The inode that has the data and the size.
+    pub(crate) fn host(&self) -> *mut bindings::inode {
+        // SAFETY: The mapping of an open file is live, and so is its host.
+        unsafe { (*self.mapping()).host }
+    }
+
+    /// The table of operations of the file.
+    fn operations(&self) -> &bindings::file_operations {
+        // SAFETY: An open file has a table, which is never written.
+        unsafe { &*(*self.as_ptr()).f_op }
+    }
+
+    /// Whether the file was opened with `O_DIRECT`, or has it by now.
+    pub fn is_direct(&self) -> bool {
+        // SAFETY: The file is open; `fcntl` may change the flags at any time.
+        let flags = unsafe { (&raw const (*self.as_ptr()).f_flags).read_volatile() };
+        flags & bindings::O_DIRECT != 0
+    }
+
+    /// How the file was opened.
+    pub fn access(&self) -> Access {
+        // SAFETY: The file is open; these bits do not change.
+        let mode = unsafe { (*self.as_ptr()).f_mode };
+        Access {
+            read: mode & bindings::nvfs_fmode_NVFS_FMODE_READ != 0,
+            write: mode & bindings::nvfs_fmode_NVFS_FMODE_WRITE != 0,
+            can_read: mode & bindings::nvfs_fmode_NVFS_FMODE_CAN_READ != 0,
+            can_write: mode & bindings::nvfs_fmode_NVFS_FMODE_CAN_WRITE != 0,
+        }
+    }
+
+    /// The inode number that `fstat` tells.
+    pub fn inode_number(&self) -> u64 {
+        // SAFETY: The inode of an open file is live; the number does not change.
+        unsafe { (*self.inode()).i_ino }
+    }
+
+    /// The inode's generation.
+    pub fn generation(&self) -> u32 {
+        // SAFETY: The inode of an open file is live; a racing change gives either value.
+        unsafe { (&raw const (*self.inode()).i_generation).read_volatile() }
+    }
+
+    /// Whether it is a block special file.
+    pub fn is_block_device(&self) -> bool {
+        // SAFETY: The inode of an open file is live.
+        unsafe { bindings::nvfs_helper_s_isblk(self.inode()) }
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_regular(&self) -> bool {
+        // SAFETY: The inode of an open file is live.
+        unsafe { bindings::nvfs_helper_s_isreg(self.inode()) }
+    }
+
+    /// Major and minor of the device that a block special file stands for, else of the file
+    /// system's superblock.
+    pub fn device_numbers(&self) -> (u32, u32) {
+        let inode = self.inode();
+        let dev = if self.is_block_device() {
+            // SAFETY: The inode of an open file is live; the number does not change.
+            unsafe { (*inode).i_rdev }
+        } else {
+            // SAFETY: As above, and so is its superblock.
+            unsafe { (*(*inode).i_sb).s_dev }
+        };
+        // SAFETY: Only arithmetic.
+        unsafe {
+            (
+                bindings::nvfs_helper_dev_major(dev),
+                bindings::nvfs_helper_dev_minor(dev),
+            )
+        }
+    }
+
+    /// Magic number of the file system.
+    pub fn file_system_magic(&self) -> u64 {
+        // SAFETY: The inode of an open file is live, and so is its superblock.
+        let magic = unsafe { (*(*self.inode()).i_sb).s_magic };
+        // CAST: 32 or 64 bits, by architecture.
+        magic as u64
+    }
+
+    /// Bytes of data, now.
+    pub fn size(&self) -> u64 {
+        // SAFETY: The mapping's host of an open file is live.
+        let size = unsafe { bindings::nvfs_helper_i_size_read(self.host()) };
+        u64::try_from(size).unwrap_or(0)
+    }
+
+    /// The unit in which the file system (or device) reads and writes, in bytes; a power of two.
+    pub fn block_size(&self) -> u64 {
+        // SAFETY: The mapping's host of an open file is live.
+        let bits = unsafe { (&raw const (*self.host()).i_blkbits).read_volatile() };
+        1u64.checked_shl(u32::from(bits)).unwrap_or(1)
+    }
+
+    /// Whether the data is memory that the file system maps directly.
+    pub fn is_dax(&self) -> bool {
+        // SAFETY: The mapping's host of an open file is live.
+        unsafe { bindings::nvfs_helper_is_dax(self.host()) }
+    }
+
+    /// What the offset and the length of direct I/O must be multiples of, in bytes; 0 when this
+    /// file is always buffered, `None` when the file system does not say. May sleep.
+    ///
+    /// Of a block device it is the logical block size, which the device itself checks.
+    pub fn direct_io_unit(&self) -> Option<u32> {
+        if self.is_block_device() {
+            return Some(1);
+        }
+        let mut stat = MaybeUninit::<bindings::kstat>::zeroed();
+        // SAFETY: The file is open; `stat` is memory for the answer.
+        let error = unsafe {
+            bindings::nvfs_helper_file_getattr(
+                self.as_ptr(),
+                stat.as_mut_ptr(),
+                bindings::STATX_DIOALIGN,
+            )
+        };
+        // SAFETY: Zeroes are a valid value.
+        let stat = unsafe { stat.assume_init() };
+        let known = error == 0 && stat.result_mask & bindings::STATX_DIOALIGN != 0;
+        known.then_some(match stat.dio_mem_align {
+            0 => 0,
+            align => stat.dio_offset_align.max(align),
+        })
+    }
+
+    /// Whether XFS keeps the data on its realtime device. May sleep.
+    pub fn is_realtime(&self) -> bool {
+        let mut flags = 0;
+        // SAFETY: The file is open; `flags` is memory for the answer.
+        let error = unsafe { bindings::nvfs_helper_file_xflags(self.as_ptr(), &mut flags) };
+        error == 0 && flags & bindings::FS_XFLAG_REALTIME != 0
+    }
+
+    /// Whether the file system can allocate space ahead of a write.
+    pub fn has_fallocate(&self) -> bool {
+        self.operations().fallocate.is_some()
+    }
+
+    /// Whether the file can be read and written by iterators, as direct I/O needs.
+    pub fn has_iterators(&self) -> bool {
+        let ops = self.operations();
+        ops.read_iter.is_some() && ops.write_iter.is_some()
+    }
+
+    pub(crate) fn read_iter(
+        &self,
+    ) -> Option<unsafe extern "C" fn(*mut bindings::kiocb, *mut bindings::iov_iter) -> isize> {
+        self.operations().read_iter
+    }
+
+    pub(crate) fn write_iter(
+        &self,
+    ) -> Option<unsafe extern "C" fn(*mut bindings::kiocb, *mut bindings::iov_iter) -> isize> {
+        self.operations().write_iter
+    }
+
+    /// Whether the page cache holds anything in the bytes `first..=last` of the file.
+    pub fn is_cached(&self, first: i64, last: i64) -> bool {
+        // SAFETY: The mapping of an open file is live.
+        unsafe { bindings::filemap_range_has_page(self.mapping(), first, last) }
+    }
+
+    /// Writes the cached bytes `first..=last` back, waits, and drops them from the page cache.
+    /// May sleep. Fails with the write-back's error, or `EBUSY` when a page stays in use.
+    pub fn flush_cache(&self, first: i64, last: i64) -> Result {
+        let inode = self.host();
+        let page = |byte: i64| usize::try_from(byte >> kernel::page::PAGE_SHIFT).unwrap_or(0);
+        // SAFETY: The inode is live, and nothing of it is locked by us.
+        unsafe { bindings::nvfs_helper_inode_lock(inode) };
+        // SAFETY: The mapping of an open file is live.
+        let written =
+            unsafe { bindings::filemap_write_and_wait_range(self.mapping(), first, last) };
+        let result = to_result(written).and_then(|()| {
+            // SAFETY: As above.
+            to_result(unsafe {
+                bindings::invalidate_inode_pages2_range(self.mapping(), page(first), page(last))
+            })
+        });
+        // SAFETY: Locked above.
+        unsafe { bindings::nvfs_helper_inode_unlock(inode) };
+        result
+    }
+}
+
+impl Clone for IoFile {
+    fn clone(&self) -> Self {
+        // SAFETY: By the type invariant the file is live.
+        unsafe { bindings::nvfs_helper_get_file(self.as_ptr()) };
+        // INVARIANT: Just taken.
+        Self(self.0)
+    }
+}
+
+impl Drop for IoFile {
+    /// Callable in any context: in an interrupt the kernel puts the close off.
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::fput(self.as_ptr()) }
+    }
+}
+
+/// Reads the beginning of a small file, such as one in sysfs, as the kernel itself. May sleep.
+pub fn read_start<const N: usize>(path: &CStr) -> Result<[u8; N]> {
+    // SAFETY: `path` is a C string; only reads.
+    let file = from_err_ptr(unsafe {
+        // CAST: Flags of the C interface, which takes them as a signed integer.
+        bindings::filp_open(path.as_char_ptr(), bindings::O_RDONLY as c_int, 0)
+    })?;
+    // INVARIANT: `filp_open` gave the reference.
+    let file = IoFile(NonNull::new(file).ok_or(ENOENT)?);
+    let mut text = [0; N];
+    let mut pos = 0;
+    // SAFETY: The buffer has `N` bytes.
+    let len = unsafe {
+        bindings::kernel_read(file.as_ptr(), text.as_mut_ptr().cast(), N, &mut pos)
+    };
+    if len < 0 {
+        return Err(Error::from_errno(c_int::try_from(len).unwrap_or(-5)));
+    }
+    Ok(text)
+}

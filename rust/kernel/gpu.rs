@@ -1,0 +1,584 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! NVIDIA's GPU driver: pinned GPU memory, and what happens when it goes away.
+//!
+//! The driver's functions are looked up when the first buffer is pinned and let go with the last
+//! one, so an idle module does not hold the GPU driver. Only GPL exports can be had, so only
+//! NVIDIA's open kernel module works.
+//!
+//! A free callback is given a number, not a pointer: the GPU driver may call it at any moment, also
+//! while we are giving the pages back, and a number that is no longer known is nothing to follow.
+//!
+//! Lock order: `PINS` before nothing; a pin's table lock is held over the driver's `get_pages` and
+//! `free_page_table`, never over `put_pages`, which may wait for a running callback.
+//!
+//! Follows section 18 of the contract; header: `include/nv_p2p.h`.
+
+use crate::{
+    bindings,
+    completion::Event,
+    extents::Extent,
+    symbol::Symbol, //
+};
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
+use kernel::{
+    error::to_result,
+    pr_warn_once,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        global_lock,
+        new_mutex,
+        Arc,
+        Mutex, //
+    },
+};
+
+/// Bytes of a GPU page.
+pub const GPU_PAGE_SIZE: u64 = 65536;
+
+global_lock! {
+    // SAFETY: Initialized by `Interface::new`, before any use.
+    unsafe(uninit) static DRIVER: Mutex<Shared> = Shared { users: 0, functions: None };
+}
+
+global_lock! {
+    // SAFETY: Initialized by `Interface::new`, before any use.
+    unsafe(uninit) static PINS: Mutex<Pins> = Pins { next: 1, tree: None };
+}
+
+/// The GPU driver's functions, held while there are users of them.
+struct Shared {
+    users: usize,
+    functions: Option<Arc<Functions>>,
+}
+
+/// The pins that a free callback may be for, by number. Numbers are never used again.
+struct Pins {
+    next: usize,
+    tree: Option<RBTree<usize, Arc<dyn Freed>>>,
+}
+
+/// Access to this file's global state; there is one, made when the module is loaded.
+pub struct Interface(());
+
+impl Interface {
+    /// # Safety
+    ///
+    /// To be called once, before anything else of this file is used.
+    unsafe fn init() {
+        // SAFETY: By the safety requirements.
+        unsafe { DRIVER.init() };
+        // SAFETY: By the safety requirements.
+        unsafe { PINS.init() };
+    }
+
+    /// For the module's `init`, once.
+    pub fn new(_module: &'static ThisModule) -> Result<Self> {
+        use kernel::sync::atomic::{Atomic, Relaxed};
+        static MADE: Atomic<u32> = Atomic::new(0);
+        MADE.cmpxchg(0, 1, Relaxed).map_err(|_| EBUSY)?;
+        // SAFETY: Once, by the check; pinning asks for `&Interface`.
+        unsafe { Self::init() };
+        Ok(Self(()))
+    }
+
+    /// Whether NVIDIA's open driver is loaded now.
+    pub fn is_present(&self) -> bool {
+        Symbol::get(c"nvidia_p2p_get_pages").is_some()
+    }
+}
+
+/// NVIDIA's functions: pairs that are complete, and the modules they are in.
+struct Functions {
+    legacy: Option<Legacy>,
+    persistent: Option<Persistent>,
+    _symbols: [Option<Symbol>; 5],
+}
+
+#[derive(Clone, Copy)]
+struct Legacy {
+    get_pages: GetPages,
+    put_pages: PutPages,
+    free_page_table: FreePageTable,
+}
+
+#[derive(Clone, Copy)]
+struct Persistent {
+    get_pages: GetPagesPersistent,
+    put_pages: PutPagesPersistent,
+}
+
+type PageTable = bindings::nv_p2p_page_table;
+type FreeCallback = unsafe extern "C" fn(*mut c_void);
+type GetPages = unsafe extern "C" fn(
+    u64,
+    u32,
+    u64,
+    u64,
+    *mut *mut PageTable,
+    Option<FreeCallback>,
+    *mut c_void,
+) -> c_int;
+type PutPages = unsafe extern "C" fn(u64, u32, u64, *mut PageTable) -> c_int;
+type GetPagesPersistent =
+    unsafe extern "C" fn(u64, u64, *mut *mut PageTable, u32) -> c_int;
+type PutPagesPersistent = unsafe extern "C" fn(u64, *mut PageTable, u32) -> c_int;
+type FreePageTable = unsafe extern "C" fn(*mut PageTable) -> c_int;
+
+// The types above are those of the header.
+const _: [bindings::nv_p2p_get_pages_fn; 0] = [None::<GetPages>; 0];
+const _: [bindings::nv_p2p_put_pages_fn; 0] = [None::<PutPages>; 0];
+const _: [bindings::nv_p2p_get_pages_persistent_fn; 0] = [None::<GetPagesPersistent>; 0];
+const _: [bindings::nv_p2p_put_pages_persistent_fn; 0] = [None::<PutPagesPersistent>; 0];
+const _: [bindings::nv_p2p_free_page_table_fn; 0] = [None::<FreePageTable>; 0];
+
+impl Functions {
+    fn look_up() -> Self {
+        let get_pages = Symbol::get(c"nvidia_p2p_get_pages");
+        let put_pages = Symbol::get(c"nvidia_p2p_put_pages");
+        let get_persistent = Symbol::get(c"nvidia_p2p_get_pages_persistent");
+        let put_persistent = Symbol::get(c"nvidia_p2p_put_pages_persistent");
+        let free_page_table = Symbol::get(c"nvidia_p2p_free_page_table");
+        let legacy = match (&get_pages, &put_pages, &free_page_table) {
+            (Some(get), Some(put), Some(free)) => Some(Legacy {
+                // SAFETY: The GPU driver's function of this name has this type.
+                get_pages: unsafe { core::mem::transmute::<NonNull<c_void>, GetPages>(get.address()) },
+                // SAFETY: As above.
+                put_pages: unsafe { core::mem::transmute::<NonNull<c_void>, PutPages>(put.address()) },
+                // SAFETY: As above.
+                free_page_table: unsafe {
+                    core::mem::transmute::<NonNull<c_void>, FreePageTable>(free.address())
+                },
+            }),
+            _ => None,
+        };
+        let persistent = match (&get_persistent, &put_persistent) {
+            (Some(get), Some(put)) => Some(Persistent {
+                // SAFETY: The GPU driver's function of this name has this type.
+                get_pages: unsafe {
+                    core::mem::transmute::<NonNull<c_void>, GetPagesPersistent>(get.address())
+                },
+                // SAFETY: As above.
+                put_pages: unsafe {
+                    core::mem::transmute::<NonNull<c_void>, PutPagesPersistent>(put.address())
+                },
+            }),
+            _ => None,
+        };
+        Self {
+            legacy,
+            persistent,
+            _symbols: [
+                get_pages,
+                put_pages,
+                get_persistent,
+                put_persistent,
+                free_page_table,
+            ],
+        }
+    }
+}
+
+/// One user of the GPU driver's functions, which cannot be unloaded meanwhile.
+struct Driver(Arc<Functions>);
+
+impl Driver {
+    /// Holds the driver. `ENODEV` when it is not there, or lacks too much.
+    fn get() -> Result<Self> {
+        let mut shared = DRIVER.lock();
+        let functions = match &shared.functions {
+            Some(functions) => functions.clone(),
+            None => {
+                let functions = Functions::look_up();
+                if functions.legacy.is_none() && functions.persistent.is_none() {
+                    return Err(ENODEV);
+                }
+                let functions = Arc::new(functions, GFP_KERNEL)?;
+                shared.functions = Some(functions.clone());
+                functions
+            }
+        };
+        shared.users += 1;
+        Ok(Self(functions))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut shared = DRIVER.lock();
+        // OVERFLOW: `get` has counted this user.
+        shared.users -= 1;
+        if shared.users == 0 {
+            shared.functions = None;
+        }
+    }
+}
+
+/// Who must stop when pinned memory goes away.
+pub trait Owner: Send + Sync + 'static {
+    /// The memory is going away: no new DMA may start, and none may be going on when this returns.
+    /// Sleeps for as long as that takes.
+    fn stop(&self);
+
+    /// The memory is gone. May sleep.
+    fn gone(&self);
+}
+
+/// Who has the page table.
+///
+/// # Invariants
+///
+/// A table that is `Held` is the GPU driver's, valid, and neither put nor freed by us.
+enum Table {
+    /// There is none (yet), or it was put.
+    None,
+    Held(NonNull<PageTable>),
+    /// The free callback took it.
+    Freed,
+}
+
+/// The state that a pin shares with its free callback.
+#[pin_data]
+struct Inner<O> {
+    owner: O,
+    free_page_table: Option<FreePageTable>,
+    #[pin]
+    table: Mutex<Table>,
+    #[pin]
+    callback_done: Event,
+}
+
+// SAFETY: The table is only used under the lock.
+unsafe impl<O: Owner> Send for Inner<O> {}
+// SAFETY: As above.
+unsafe impl<O: Owner> Sync for Inner<O> {}
+
+/// What the free callback does.
+trait Freed: Send + Sync {
+    fn freed(&self);
+}
+
+impl<O: Owner> Freed for Inner<O> {
+    fn freed(&self) {
+        self.owner.stop();
+        let mut table = self.table.lock();
+        let Table::Held(freed) = *table else {
+            // `PinnedGpu::drop` was first, and is past its use of the table.
+            return;
+        };
+        *table = Table::Freed;
+        if let Some(free_page_table) = self.free_page_table {
+            // SAFETY: By the type invariant; the GPU driver is calling us, so it is there.
+            let error = unsafe { free_page_table(freed.as_ptr()) };
+            if error != 0 {
+                pr_warn_once!("the GPU driver failed to free a page table: error {}\n", error);
+            }
+        }
+        drop(table);
+        self.owner.gone();
+        self.callback_done.complete_all();
+    }
+}
+
+/// # Safety
+///
+/// Any argument is safe.
+unsafe extern "C" fn free_callback(data: *mut c_void) {
+    let pin = PINS
+        .lock()
+        .tree
+        .as_ref()
+        .and_then(|tree| tree.get(&data.addr()).cloned());
+    if let Some(pin) = pin {
+        pin.freed();
+    }
+}
+
+/// How GPU memory is pinned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The memory can go away, and its owner is told.
+    Legacy,
+    /// The memory stays until the pin goes.
+    Persistent,
+}
+
+/// Why memory could not be pinned.
+pub enum PinError {
+    /// The GPU driver is not there, or lacks the functions.
+    NoDriver,
+    /// The GPU driver's error.
+    Driver(Error),
+    /// A page table of a version that we do not know.
+    Version(u32),
+    /// GPU pages that are not 64 KiB; the value of the field.
+    PageSize(u32),
+    /// The page table does not cover the range.
+    Malformed,
+    /// The memory went away meanwhile, or memory of our own is short.
+    Other(Error),
+}
+
+impl From<Error> for PinError {
+    fn from(e: Error) -> Self {
+        PinError::Other(e)
+    }
+}
+
+impl From<kernel::alloc::AllocError> for PinError {
+    fn from(_: kernel::alloc::AllocError) -> Self {
+        PinError::Other(ENOMEM)
+    }
+}
+
+impl PinError {
+    /// What the user is told.
+    pub fn errno(&self) -> Error {
+        match self {
+            PinError::NoDriver => ENODEV,
+            PinError::Driver(e) | PinError::Other(e) => *e,
+            PinError::Version(_) | PinError::PageSize(_) | PinError::Malformed => EINVAL,
+        }
+    }
+}
+
+/// A range of GPU memory that the GPU driver keeps in place, or tells `O` about.
+pub struct PinnedGpu<O: Owner> {
+    kind: Kind,
+    number: usize,
+    va: u64,
+    inner: Arc<Inner<O>>,
+    driver: Driver,
+}
+
+/// What a page table says.
+pub struct Layout {
+    /// Where the memory is, in order; neighbours that touch are one extent.
+    pub extents: KVVec<Extent>,
+    /// The GPU's identity.
+    pub uuid: [u8; 16],
+}
+
+impl<O: Owner> PinnedGpu<O> {
+    /// Pins `len` bytes at GPU address `va` of the current process; both are multiples of
+    /// [`GPU_PAGE_SIZE`]. With [`Kind::Legacy`] `owner` may be told to stop from now on.
+    ///
+    /// May sleep.
+    pub fn new(
+        _interface: &Interface,
+        kind: Kind,
+        va: u64,
+        len: u64,
+        owner: O,
+    ) -> Result<(Self, Layout), PinError> {
+        let driver = match Driver::get() {
+            Err(e) if e == ENODEV => return Err(PinError::NoDriver),
+            other => other?,
+        };
+        let legacy = driver.0.legacy;
+        let inner = Arc::pin_init(
+            pin_init!(Inner {
+                owner,
+                free_page_table: legacy.map(|legacy| legacy.free_page_table),
+                table <- new_mutex!(Table::None),
+                callback_done <- Event::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        let number = match kind {
+            Kind::Legacy => register(inner.clone())?,
+            Kind::Persistent => 0,
+        };
+        // From here on `drop` undoes it all.
+        let pin = Self {
+            kind,
+            number,
+            va,
+            inner,
+            driver,
+        };
+
+        let mut table = pin.inner.table.lock();
+        let mut raw = null_mut();
+        let error = match (kind, legacy, pin.driver.0.persistent) {
+            // SAFETY: The arguments are as the GPU driver wants them; the callback takes any data.
+            (Kind::Legacy, Some(legacy), _) => unsafe {
+                (legacy.get_pages)(
+                    0,
+                    0,
+                    va,
+                    len,
+                    &mut raw,
+                    Some(free_callback),
+                    core::ptr::without_provenance_mut(number),
+                )
+            },
+            // SAFETY: As above.
+            (Kind::Persistent, _, Some(persistent)) => unsafe {
+                (persistent.get_pages)(va, len, &mut raw, 0)
+            },
+            _ => {
+                drop(table);
+                return Err(PinError::NoDriver);
+            }
+        };
+        if let Err(e) = to_result(error) {
+            drop(table);
+            return Err(PinError::Driver(e));
+        }
+        let Some(raw) = NonNull::new(raw) else {
+            drop(table);
+            return Err(PinError::Malformed);
+        };
+        // INVARIANT: The GPU driver has just made it.
+        *table = Table::Held(raw);
+        // SAFETY: As above; the lock keeps the callback out.
+        let layout = unsafe { read_table(raw, len) };
+        drop(table);
+        Ok((pin, layout?))
+    }
+}
+
+impl<O: Owner> PinnedGpu<O> {
+    /// Gives the pages back. May sleep, also until a callback that runs has returned.
+    fn put(&self, table: NonNull<PageTable>) {
+        let error = match (self.kind, self.driver.0.legacy, self.driver.0.persistent) {
+            // SAFETY: By the invariants of `Table` it was ours, and nobody else puts it now. If the
+            // GPU driver takes it back meanwhile, it knows, and ignores this.
+            (Kind::Legacy, Some(legacy), _) => unsafe {
+                (legacy.put_pages)(0, 0, self.va, table.as_ptr())
+            },
+            // SAFETY: As above; nothing can take it back.
+            (Kind::Persistent, _, Some(persistent)) => unsafe {
+                (persistent.put_pages)(self.va, table.as_ptr(), 0)
+            },
+            // The functions were there when the table was made, and are held since.
+            _ => 0,
+        };
+        if error != 0 {
+            pr_warn_once!("the GPU driver failed to put pages: error {}\n", error);
+        }
+    }
+}
+
+impl<O: Owner> Drop for PinnedGpu<O> {
+    fn drop(&mut self) {
+        let mut table = self.inner.table.lock();
+        let held = match *table {
+            Table::Held(held) => {
+                *table = Table::None;
+                drop(table);
+                Some(held)
+            }
+            Table::Freed => {
+                drop(table);
+                // Nothing of ours may go before the callback is through.
+                self.inner.callback_done.wait();
+                None
+            }
+            Table::None => None,
+        };
+        if let Some(held) = held {
+            self.put(held);
+        }
+        if self.kind == Kind::Legacy {
+            unregister(self.number);
+        }
+    }
+}
+
+/// Makes `pin` known to the free callback; returns its number.
+fn register(pin: Arc<dyn Freed>) -> Result<usize> {
+    let reservation = RBTreeNodeReservation::new(GFP_KERNEL)?;
+    let mut pins = PINS.lock();
+    let number = pins.next;
+    pins.next = number.checked_add(1).ok_or(EOVERFLOW)?;
+    pins.tree
+        .get_or_insert_with(RBTree::new)
+        .insert(reservation.into_node(number, pin));
+    Ok(number)
+}
+
+/// Undoes [`register`]: a callback that comes later does nothing.
+fn unregister(number: usize) {
+    let mut pins = PINS.lock();
+    let node = pins.tree.as_mut().and_then(|tree| tree.remove_node(&number));
+    drop(pins);
+    drop(node);
+}
+
+/// Major version of a page table, and the lowest minor of it that we can read.
+const VERSIONS: [(u32, u32); 2] = [(1, 2), (2, 0)];
+
+/// Reads where `len` bytes of GPU memory are.
+///
+/// # Safety
+///
+/// `table` is valid, of whatever version, and stays so for the call.
+unsafe fn read_table(table: NonNull<PageTable>, len: u64) -> Result<Layout, PinError> {
+    let table = table.as_ptr();
+    // SAFETY: Every version begins with its number.
+    let version = unsafe { (*table).version };
+    if !VERSIONS
+        .iter()
+        .any(|&(major, minor)| version >> 16 == major && version & 0xffff >= minor)
+    {
+        return Err(PinError::Version(version));
+    }
+    // SAFETY: A known version has the fields of our declaration.
+    let (page_size, pages, entries, uuid) = unsafe {
+        (
+            (*table).page_size,
+            (*table).pages,
+            (*table).entries,
+            (*table).gpu_uuid,
+        )
+    };
+    if page_size != bindings::NV_P2P_PAGE_SIZE_64K {
+        return Err(PinError::PageSize(page_size));
+    }
+    if u64::from(entries) != len / GPU_PAGE_SIZE || pages.is_null() {
+        return Err(PinError::Malformed);
+    }
+    let mut extents: KVVec<Extent> = KVVec::new();
+    for index in 0..entries as usize {
+        // SAFETY: The table has `entries` pointers.
+        let page = unsafe { *pages.add(index) };
+        if page.is_null() {
+            return Err(PinError::Malformed);
+        }
+        // SAFETY: Each is a valid page.
+        let phys = unsafe { (*page).physical_address };
+        if phys % GPU_PAGE_SIZE != 0 {
+            return Err(PinError::Malformed);
+        }
+        match extents.last_mut() {
+            Some(last) if last.end() == Some(phys) => {
+                last.len = last.len.saturating_add(GPU_PAGE_SIZE as usize);
+            }
+            _ => extents.push(
+                Extent {
+                    phys,
+                    len: GPU_PAGE_SIZE as usize,
+                },
+                GFP_KERNEL_ACCOUNT,
+            )?,
+        }
+    }
+    let mut identity = [0; 16];
+    if !uuid.is_null() {
+        // SAFETY: The identity has 16 bytes.
+        unsafe { core::ptr::copy_nonoverlapping(uuid, identity.as_mut_ptr(), 16) };
+    }
+    Ok(Layout {
+        extents,
+        uuid: identity,
+    })
+}

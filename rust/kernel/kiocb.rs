@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Direct reads and writes of a file from kernel context, into memory that the kernel can address.
+//!
+//! The memory is given as a segment of a list of [`kvec`](bindings::kvec)s, not as bvecs: the block
+//! layer does not merge a bio that was made from a `kvec` of P2PDMA pages with others, and a bio
+//! from bvecs it does (see `docs/design.md`).
+//!
+//! C header: `include/linux/fs.h`; the checks are those of `vfs_iocb_iter_read` in
+//! `fs/read_write.c`, but that a file opened only for writing may be read.
+
+use crate::{
+    bindings,
+    file::IoFile,
+    reaper::Reaped, //
+};
+use core::{
+    cell::UnsafeCell,
+    mem::MaybeUninit,
+    ptr::NonNull, //
+};
+use kernel::{
+    container_of,
+    error::to_result,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+    },
+    types::Opaque,
+};
+
+/// Where the data goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From the file to memory.
+    Read,
+    /// From memory to the file.
+    Write,
+}
+
+/// Memory for one transfer: `len` bytes, beginning `skip` bytes into the first of `kvecs`.
+///
+/// # Invariants
+///
+/// The `kvecs` describe memory that is valid for the CPU and, with `skip`, has `len` bytes.
+pub struct Segment<'a> {
+    kvecs: &'a [bindings::kvec],
+    skip: usize,
+    len: usize,
+}
+
+impl<'a> Segment<'a> {
+    /// # Safety
+    ///
+    /// As the type's invariants say.
+    pub(crate) unsafe fn new(kvecs: &'a [bindings::kvec], skip: usize, len: usize) -> Self {
+        // INVARIANT: By the safety requirements.
+        Self { kvecs, skip, len }
+    }
+}
+
+/// The kernel's result of a read or write, as a count of bytes or an error.
+fn result(ret: isize) -> Result<usize> {
+    usize::try_from(ret).map_err(|_| match c_int::try_from(-ret) {
+        // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK: the transfer cannot
+        // be begun again, as `fs/aio.c` says of its own.
+        Ok(512 | 513 | 514 | 516) => EINTR,
+        Ok(errno) => Error::from_errno(-errno),
+        Err(_) => EIO,
+    })
+}
+
+/// Starts a transfer with an initialized `iocb`.
+///
+/// # Safety
+///
+/// `iocb` is set up for `file`, its `ki_complete` is set as wanted; if that is not `None`, `iocb`
+/// and the memory of `segment` stay valid until it is called.
+unsafe fn start(
+    iocb: *mut bindings::kiocb,
+    file: &IoFile,
+    direction: Direction,
+    segment: &Segment<'_>,
+) -> isize {
+    let write = direction == Direction::Write;
+    let operation = if write {
+        file.write_iter()
+    } else {
+        file.read_iter()
+    };
+    let Some(operation) = operation else {
+        return EINVAL.to_errno() as isize;
+    };
+    // SAFETY: The file is open; the position belongs to our iocb.
+    let verified = unsafe {
+        bindings::rw_verify_area(
+            c_int::from(write),
+            file.as_ptr(),
+            &raw const (*iocb).ki_pos,
+            segment.len,
+        )
+    };
+    if let Err(e) = to_result(verified) {
+        return e.to_errno() as isize;
+    }
+
+    let mut iter = MaybeUninit::<bindings::iov_iter>::uninit();
+    // SAFETY: By the invariants of `Segment`.
+    unsafe {
+        bindings::iov_iter_kvec(
+            iter.as_mut_ptr(),
+            c_uint::from(write),
+            segment.kvecs.as_ptr(),
+            segment.kvecs.len(),
+            segment.len,
+        )
+    };
+    // SAFETY: Initialized just now; by the invariants of `Segment` it is inside the first kvec.
+    unsafe { (*iter.as_mut_ptr()).iov_offset = segment.skip };
+
+    let freezable = write && file.is_regular();
+    if write {
+        // SAFETY: The iocb is ours until the operation is called.
+        unsafe { (*iocb).ki_flags |= bindings::IOCB_WRITE as c_int };
+    }
+    if freezable {
+        // SAFETY: The iocb is set up; the other half is below, or in `complete`.
+        unsafe { bindings::nvfs_helper_kiocb_start_write(iocb) };
+    }
+    // SAFETY: The iocb and the iterator are set up; by the safety requirements what they refer to
+    // stays valid.
+    let ret = unsafe { operation(iocb, iter.as_mut_ptr()) };
+    if ret != -(bindings::EIOCBQUEUED as isize) {
+        if freezable {
+            // SAFETY: Started above; it will not complete by itself.
+            unsafe { bindings::nvfs_helper_kiocb_end_write(iocb) };
+        }
+        if ret > 0 {
+            // SAFETY: The file is open.
+            unsafe { bindings::nvfs_helper_fsnotify(file.as_ptr(), write) };
+        }
+    }
+    ret
+}
+
+/// What became of a transfer that is over.
+pub struct Outcome {
+    /// Bytes, or the file system's error.
+    pub result: Result<usize>,
+    /// The file system did not do it directly, but through its page cache.
+    pub buffered: bool,
+}
+
+/// Reads or writes and waits for the end. `pos` is the file offset in bytes.
+///
+/// Sleeps. Errors: those of the file system, unchanged; `EINVAL` when the file cannot be read or
+/// written at all; `EINTR` when a signal ended it.
+pub fn transfer(
+    file: &IoFile,
+    direction: Direction,
+    pos: i64,
+    segment: &Segment<'_>,
+) -> Outcome {
+    let mut iocb = MaybeUninit::<bindings::kiocb>::uninit();
+    let iocb = iocb.as_mut_ptr();
+    // SAFETY: Memory for an iocb; the file is open and outlives it.
+    unsafe { bindings::nvfs_helper_init_sync_kiocb(iocb, file.as_ptr()) };
+    // SAFETY: Set up just now.
+    unsafe { (*iocb).ki_pos = pos };
+    // SAFETY: `ki_complete` is `None`, so it is over when `start` returns.
+    let ret = unsafe { start(iocb, file, direction, segment) };
+    // SAFETY: It is over, so the iocb is ours again.
+    let flags = unsafe { (*iocb).ki_flags };
+    Outcome {
+        result: result(ret),
+        buffered: flags & bindings::IOCB_DIRECT as c_int == 0,
+    }
+}
+
+/// What an object does when its asynchronous transfer is over.
+pub trait Completed: Send + Sync + Sized + 'static {
+    /// The transfer is over; the object may start the next one. Runs in any context, hard
+    /// interrupt included: must not sleep. Dropping `this` is fine, see [`Reaped`].
+    fn completed(this: ARef<Reaped<Self>>, outcome: Outcome);
+
+    /// The slot of the object, always the same.
+    fn slot(&self) -> &Slot;
+}
+
+/// Room in an object for its one asynchronous transfer at a time.
+///
+/// # Invariants
+///
+/// - While `busy` is 0, `iocb`, `file` and `owner` are nobody's; who changes it to 1 owns them
+///   until the transfer is over.
+/// - While a transfer is under way `owner` is a counted reference on the object around this slot.
+#[pin_data]
+pub struct Slot {
+    busy: Atomic<u32>,
+    #[pin]
+    iocb: Opaque<bindings::kiocb>,
+    file: UnsafeCell<Option<IoFile>>,
+    owner: UnsafeCell<Option<NonNull<c_void>>>,
+    freezable: UnsafeCell<bool>,
+}
+
+// SAFETY: By the type invariants the fields have one owner at a time.
+unsafe impl Send for Slot {}
+// SAFETY: As above.
+unsafe impl Sync for Slot {}
+
+/// What [`submit`] did.
+pub enum Submitted {
+    /// [`Completed::completed`] was or will be called.
+    Queued,
+    /// It is over already, and `completed` is not called.
+    Done(Outcome),
+}
+
+impl Slot {
+    /// An idle slot.
+    pub fn new() -> impl PinInit<Self> {
+        // INVARIANT: Not busy.
+        pin_init!(Self {
+            busy: Atomic::new(0),
+            iocb <- Opaque::uninit(),
+            file: UnsafeCell::new(None),
+            owner: UnsafeCell::new(None),
+            freezable: UnsafeCell::new(false),
+        })
+    }
+
+    /// Ends the ownership that the change of `busy` began, and gives the file back.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slot, and no transfer is under way.
+    unsafe fn release(&self) -> Option<IoFile> {
+        // SAFETY: By the safety requirements and the type invariants.
+        let file = unsafe { (*self.file.get()).take() };
+        // INVARIANT: Nobody's again.
+        self.busy.store(0, Release);
+        file
+    }
+}
+
+/// Starts an asynchronous read or write of `file` at byte `pos`, into the memory that `segment`
+/// picks in the object. The object stays alive until it is over, and so does the file.
+///
+/// May sleep. Errors, all before anything is started: `EBUSY` when the object has a transfer under
+/// way; `EINVAL` when `segment` finds none.
+pub fn submit<T: Completed>(
+    this: ARef<Reaped<T>>,
+    file: IoFile,
+    direction: Direction,
+    pos: i64,
+    segment: impl FnOnce(&T) -> Option<Segment<'_>>,
+) -> Result<Submitted> {
+    let raw = ARef::into_raw(this);
+    // SAFETY: We own a reference until `complete` takes it or it is taken back below.
+    let object: &Reaped<T> = unsafe { raw.as_ref() };
+    let slot = object.slot();
+    // SAFETY: We own the reference.
+    let take_back = || unsafe { ARef::from_raw(raw) };
+
+    if slot.busy.cmpxchg(0, 1, Acquire).is_err() {
+        drop(take_back());
+        return Err(EBUSY);
+    }
+    // From here on the slot is ours.
+    let iocb = slot.iocb.get();
+    // SAFETY: Memory for an iocb; the file is kept in the slot until it is over.
+    unsafe { bindings::nvfs_helper_init_sync_kiocb(iocb, file.as_ptr()) };
+    // SAFETY: The slot is ours.
+    unsafe {
+        (*iocb).ki_pos = pos;
+        (*iocb).ki_complete = Some(complete::<T>);
+        *slot.owner.get() = Some(raw.cast());
+        *slot.freezable.get() = direction == Direction::Write && file.is_regular();
+        *slot.file.get() = Some(file.clone());
+    }
+    let Some(segment) = segment(object) else {
+        // SAFETY: The slot is ours, and nothing was started.
+        drop(unsafe { slot.release() });
+        drop(take_back());
+        return Err(EINVAL);
+    };
+    // SAFETY: The iocb is in the object, which the reference keeps; the segment borrows from it.
+    let ret = unsafe { start(iocb, &file, direction, &segment) };
+    if ret == -(bindings::EIOCBQUEUED as isize) {
+        // The reference is `complete`'s, and may be gone already.
+        return Ok(Submitted::Queued);
+    }
+    // SAFETY: It will not complete by itself, so the iocb is ours.
+    let flags = unsafe { (*iocb).ki_flags };
+    // SAFETY: As above.
+    drop(unsafe { slot.release() });
+    drop(take_back());
+    Ok(Submitted::Done(Outcome {
+        result: result(ret),
+        buffered: flags & bindings::IOCB_DIRECT as c_int == 0,
+    }))
+}
+
+/// # Safety
+///
+/// Only for who completes an iocb that [`submit`] with the same type has queued, once.
+unsafe extern "C" fn complete<T: Completed>(iocb: *mut bindings::kiocb, ret: c_long) {
+    // SAFETY: The iocb is the field of a slot, whose object the transfer's reference keeps.
+    let slot = unsafe { &*container_of!(Opaque::cast_from(iocb), Slot, iocb) };
+    // SAFETY: The transfer is over, so what it owned is ours: the slot ..
+    let owner = unsafe { (*slot.owner.get()).take() };
+    // SAFETY: .. and whether write access was taken.
+    if unsafe { *slot.freezable.get() } {
+        // SAFETY: `start` has begun it.
+        unsafe { bindings::nvfs_helper_kiocb_end_write(iocb) };
+    }
+    // SAFETY: As above.
+    let flags = unsafe { (*iocb).ki_flags };
+    // SAFETY: As above.
+    let file = unsafe { slot.release() };
+    let outcome = Outcome {
+        result: result(ret),
+        buffered: flags & bindings::IOCB_DIRECT as c_int == 0,
+    };
+    if let Some(owner) = owner {
+        // SAFETY: By the invariants of `Slot` it is a counted reference on a `Reaped<T>`.
+        let this = unsafe { ARef::<Reaped<T>>::from_raw(owner.cast()) };
+        T::completed(this, outcome);
+    }
+    drop(file);
+}

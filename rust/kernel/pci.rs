@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! PCI functions of the system, and where they are.
+//!
+//! The `kernel` crate only gives a driver the function that it is probed with; here one looks at
+//! functions that belong to other drivers. A reference keeps the `pci_dev` alive, but not the
+//! hardware: the function may be unplugged, or its driver unbound, at any time.
+//!
+//! C headers: `include/linux/pci.h`, `include/linux/pci-p2pdma.h`.
+
+use crate::bindings;
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
+use kernel::{
+    fmt,
+    prelude::*, //
+};
+
+/// Where a function is: domain, bus, device and function number.
+///
+/// Shown as Linux writes it, `0000:03:00.0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    domain: u32,
+    bus: u8,
+    devfn: u8,
+}
+
+impl Address {
+    /// From the number `domain << 32 | bus << 8 | devfn`; `None` if other bits are set.
+    pub fn from_pdevinfo(info: u64) -> Option<Self> {
+        Some(Self {
+            domain: u32::try_from(info >> 32).ok()?,
+            bus: u8::try_from((info >> 8) & 0xff_ffff).ok()?,
+            devfn: u8::try_from(info & 0xff).ok()?,
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_fmt(core::format_args!(
+            "{:04x}:{:02x}:{:02x}.{:x}",
+            self.domain,
+            self.bus,
+            self.devfn >> 3,
+            self.devfn & 7
+        ))
+    }
+}
+
+/// A memory BAR that has been given addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Bar {
+    /// Number, 0 to 5.
+    pub index: u32,
+    /// Physical address of the first byte, as the CPU sees it.
+    pub start: u64,
+    /// Bytes, not 0.
+    pub len: u64,
+    /// Reading has no side effects.
+    pub prefetchable: bool,
+    /// Takes 64-bit addresses.
+    pub wide: bool,
+}
+
+impl Bar {
+    /// Address of the last byte.
+    pub fn last(&self) -> u64 {
+        self.start.saturating_add(self.len.saturating_sub(1))
+    }
+
+    /// How far into the BAR an address is; `None` when it is outside.
+    pub fn offset_of(&self, phys: u64) -> Option<u64> {
+        phys.checked_sub(self.start).filter(|o| *o < self.len)
+    }
+}
+
+/// A PCI function.
+///
+/// # Invariants
+///
+/// One reference on the `pci_dev` is owned.
+pub struct Function(NonNull<bindings::pci_dev>);
+
+// SAFETY: The reference count is atomic, and a reference belongs to no thread.
+unsafe impl Send for Function {}
+// SAFETY: All that is read is set before the function can be found, or is a racy hint.
+unsafe impl Sync for Function {}
+
+impl Function {
+    /// Takes a reference.
+    ///
+    /// # Safety
+    ///
+    /// `pdev` is valid during the call.
+    unsafe fn hold(pdev: NonNull<bindings::pci_dev>) -> Self {
+        // SAFETY: By the caller's promise.
+        unsafe { bindings::pci_dev_get(pdev.as_ptr()) };
+        // INVARIANT: Just taken.
+        Self(pdev)
+    }
+
+    /// The function that a device, or the nearest of its ancestors, is.
+    ///
+    /// # Safety
+    ///
+    /// `dev` is NULL or valid during the call, and so are its ancestors.
+    pub(crate) unsafe fn of_device(mut dev: *mut bindings::device) -> Option<Self> {
+        while !dev.is_null() {
+            // SAFETY: `dev` is valid.
+            let pdev = unsafe { bindings::nvfs_helper_as_pci_dev(dev) };
+            if let Some(pdev) = NonNull::new(pdev) {
+                // SAFETY: It contains `dev`, which is valid.
+                return Some(unsafe { Self::hold(pdev) });
+            }
+            // SAFETY: `dev` is valid.
+            dev = unsafe { (*dev).parent };
+        }
+        None
+    }
+
+    /// The function in whose memory BAR a physical address is, the number of the BAR, and how far
+    /// in it the address is. Windows of bridges are no BARs. May sleep.
+    pub fn containing(phys: u64) -> Option<(Self, u32, u64)> {
+        for function in functions() {
+            let found = function
+                .bars()
+                .find_map(|bar| Some((bar.index, bar.offset_of(phys)?)));
+            if let Some((index, offset)) = found {
+                return Some((function, index, offset));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut bindings::pci_dev {
+        self.0.as_ptr()
+    }
+
+    pub(crate) fn device(&self) -> *mut bindings::device {
+        // SAFETY: By the type invariant the `pci_dev` is live.
+        unsafe { &raw mut (*self.as_ptr()).dev }
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> Address {
+        let pdev = self.as_ptr();
+        // SAFETY: The function is live, and holds its bus.
+        let domain = unsafe { bindings::nvfs_helper_pci_domain_nr(pdev) };
+        // SAFETY: As above.
+        let bus = unsafe { (*(*pdev).bus).number };
+        // SAFETY: As above.
+        let devfn = unsafe { (*pdev).devfn };
+        Address {
+            domain: u32::try_from(domain).unwrap_or(0),
+            bus,
+            // CAST: Eight bits by definition.
+            devfn: (devfn & 0xff) as u8,
+        }
+    }
+
+    /// Vendor number.
+    pub fn vendor(&self) -> u16 {
+        // SAFETY: By the type invariant.
+        unsafe { (*self.as_ptr()).vendor }
+    }
+
+    /// Class code: base class, sub-class and programming interface, 24 bits.
+    pub fn class(&self) -> u32 {
+        // SAFETY: By the type invariant.
+        unsafe { (*self.as_ptr()).class }
+    }
+
+    /// NUMA node, if known.
+    pub fn numa_node(&self) -> Option<u32> {
+        // SAFETY: By the type invariant.
+        let node = unsafe { bindings::nvfs_helper_dev_to_node(self.device()) };
+        u32::try_from(node).ok()
+    }
+
+    /// Whether a driver is bound; may change at any time unless the function is locked.
+    pub fn is_bound(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::device_is_bound(self.device()) }
+    }
+
+    /// A memory BAR; `None` if it is not one, or has no addresses.
+    pub fn bar(&self, index: u32) -> Option<Bar> {
+        let n = c_int::try_from(index)
+            .ok()
+            .filter(|_| index < bindings::PCI_STD_NUM_BARS)?;
+        // SAFETY: The function is live and `n` is in range.
+        let flags = unsafe { bindings::nvfs_helper_pci_resource_flags(self.as_ptr(), n) };
+        let has = |flag: u32| u32::try_from(flags).unwrap_or(0) & flag != 0;
+        if !has(bindings::IORESOURCE_MEM) || has(bindings::IORESOURCE_UNSET) {
+            return None;
+        }
+        // SAFETY: As above.
+        let start = unsafe { bindings::nvfs_helper_pci_resource_start(self.as_ptr(), n) };
+        // SAFETY: As above.
+        let len = unsafe { bindings::nvfs_helper_pci_resource_len(self.as_ptr(), n) };
+        (len != 0).then_some(Bar {
+            index,
+            start,
+            len,
+            prefetchable: has(bindings::IORESOURCE_PREFETCH),
+            wide: has(bindings::IORESOURCE_MEM_64),
+        })
+    }
+
+    /// All memory BARs.
+    pub fn bars(&self) -> impl Iterator<Item = Bar> + '_ {
+        (0..bindings::PCI_STD_NUM_BARS).filter_map(|index| self.bar(index))
+    }
+
+    /// The bridges above it, nearest first.
+    fn bridges(&self) -> impl Iterator<Item = NonNull<bindings::pci_dev>> + '_ {
+        let mut pdev = self.as_ptr();
+        core::iter::from_fn(move || {
+            // SAFETY: Each function holds its bus, and the bus the bridge to it.
+            pdev = unsafe { bindings::nvfs_helper_pci_upstream_bridge(pdev) };
+            NonNull::new(pdev)
+        })
+        // On a plugged function the list ends at the root bus; this bounds it in any case.
+        .take(256)
+        .fuse()
+    }
+
+    /// Whether both are below one root port.
+    pub fn shares_bridge_with(&self, other: &Self) -> bool {
+        self.bridges().any(|a| other.bridges().any(|b| a == b))
+    }
+
+    /// Steps from `self`, whose memory is used, to `client`, which does the DMA; `None` when the
+    /// kernel does not allow peer-to-peer DMA between them. 0 is the same function, 4 is two
+    /// devices at one switch.
+    ///
+    /// May sleep. The kernel itself logs a line "Host bridge not in P2PDMA whitelist" when ACS
+    /// redirect is set on the way; it can't be told not to.
+    ///
+    /// Follows `pci_p2pdma_distance_many` in `drivers/pci/p2pdma.c`.
+    pub fn distance_to(&self, client: &Self) -> Option<u32> {
+        let mut clients = [client.device()];
+        // SAFETY: Both functions are live; the array has one entry.
+        let distance = unsafe {
+            bindings::pci_p2pdma_distance_many(self.as_ptr(), clients.as_mut_ptr(), 1, false)
+        };
+        u32::try_from(distance).ok()
+    }
+
+    /// Locks the function against its driver being bound, unbound or suspended, unless that is
+    /// under way now.
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+        // SAFETY: By the type invariant.
+        let locked = unsafe { bindings::nvfs_helper_device_trylock(self.device()) };
+        // INVARIANT: Locked just now.
+        locked.then_some(Locked(self))
+    }
+}
+
+impl Clone for Function {
+    fn clone(&self) -> Self {
+        // SAFETY: By the type invariant.
+        unsafe { Self::hold(self.0) }
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Drop for Function {
+    /// May sleep.
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::pci_dev_put(self.as_ptr()) }
+    }
+}
+
+/// A function whose device lock is held.
+///
+/// # Invariants
+///
+/// The lock is held, by the current task.
+pub(crate) struct Locked<'a>(&'a Function);
+
+impl Locked<'_> {
+    /// The locked function.
+    pub(crate) fn function(&self) -> &Function {
+        self.0
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::nvfs_helper_device_unlock(self.0.device()) }
+    }
+}
+
+/// All functions of the system, see [`functions`].
+///
+/// # Invariants
+///
+/// `last` is NULL, or one reference on it is owned.
+pub struct Functions {
+    last: *mut bindings::pci_dev,
+    done: bool,
+}
+
+/// All PCI functions of the system, in the kernel's order, which is that of discovery. May sleep.
+pub fn functions() -> Functions {
+    // INVARIANT: NULL.
+    Functions {
+        last: null_mut(),
+        done: false,
+    }
+}
+
+impl Iterator for Functions {
+    type Item = Function;
+
+    fn next(&mut self) -> Option<Function> {
+        if self.done {
+            return None;
+        }
+        const ANY: c_uint = c_uint::MAX;
+        // SAFETY: By the type invariant; the call takes that reference over.
+        let pdev = unsafe { bindings::pci_get_device(ANY, ANY, self.last) };
+        // INVARIANT: The call gave a reference, or NULL.
+        self.last = pdev;
+        let Some(pdev) = NonNull::new(pdev) else {
+            // With NULL it would begin again.
+            self.done = true;
+            return None;
+        };
+        // SAFETY: We hold a reference.
+        Some(unsafe { Function::hold(pdev) })
+    }
+}
+
+impl Drop for Functions {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant; NULL is allowed.
+        unsafe { bindings::pci_dev_put(self.last) }
+    }
+}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0
+# For the suites: sourced before them. Process start is what costs time in an emulated guest.
+
+rig=$(rig ext4 xfs md0 md1 raw far) || exit 1
+eval "$rig"
+
+count=0 failed=0
+
+# ok TEXT, not_ok TEXT: one result.
+ok() { count=$((count + 1)); echo "ok $count - $*"; }
+not_ok() { count=$((count + 1)); failed=$((failed + 1)); echo "not ok $count - $*"; }
+
+# check TEXT COMMAND...: the command must succeed.
+check() {
+	text=$1
+	shift
+	if "$@"; then ok "$text"; else not_ok "$text"; fi
+}
+
+# is GOT WANTED TEXT: the two strings must be equal.
+is() {
+	if [ "$1" = "$2" ]; then
+		ok "$3"
+	else
+		not_ok "$3"
+		echo "# got $1"
+		echo "# want $2"
+	fi
+}
+
+# tap PROGRAM...: a program that prints its own results and plan, between the suite's own ones.
+tap() {
+	plan
+	"$@" || { echo "# $1 ended with $?"; failed=$((failed + 1)); }
+}
+
+# plan: closes the results so far.
+plan() {
+	[ $count = 0 ] || echo "1..$count"
+	count=0
+}
+
+# finish: the last line of every suite.
+finish() {
+	plan
+	exit $((failed > 0))
+}
+
+mount_ext4() { mount -t ext4 "$NVME_EXT4" /mnt/ext4; }
+mount_xfs() { mount -t xfs "$NVME_XFS" /mnt/xfs; }
+mount_far() { mount -t ext4 "$NVME_FAR" /mnt/far; }
+
+# start_md: raid0 of two drives as /dev/md0, with an ext4 file system on it.
+start_md() {
+	mdadm --build /dev/md0 --quiet --level=0 --chunk=64 --raid-devices=2 "$NVME_MD0" "$NVME_MD1"
+}
+mount_md() { start_md && mount -t ext4 /dev/md0 /mnt/md; }
+
+# load_modules PARAMETER...: parameters are nvidia-fs's own.
+load_modules() { insmod /modules/fake_nvidia.ko && insmod /modules/nvidia-fs.ko "$@"; }
+unload_modules() { rmmod nvidia_fs && rmmod fake_nvidia; }
+
+# tell WORD...: a request to the host whose reply matters only when it is not good.
+tell() { reply=$(host "$@") || { echo "# host $*: $reply"; return 1; }; }
+
+# drive_offset FILE: where the file's first byte lies on its drive. The file must be in one piece.
+drive_offset() { filefrag -b1 -v "$1" | sed -n 's/^ *0: *0\.\. *[0-9]*: *\([0-9]*\)\.\..*/\1/p'; }
+
+# bar_address PCI-ADDRESS: the physical address of a BAR of shared memory.
+bar_address() { sed -n '3s/ .*//p' "/sys/bus/pci/devices/$1/resource"; }

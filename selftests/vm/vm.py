@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Boots one guest and runs one suite in it; `run` starts this inside the root.
+
+/work is the folder of all runs: images and initramfs parts that every run copies, and a folder for
+each run with its drives, its BARs and serial.log.
+"""
+
+import argparse
+import ctypes
+import fcntl
+import glob
+import hashlib
+import itertools
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import supervise
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TREE = os.path.dirname(os.path.dirname(HERE))
+WORK = "/work"
+GIB = 1 << 30
+MD_CHUNK = 64 << 10
+
+# The kernel's folder and what it is told at boot.
+FLAVOURS = {
+    "stock": ("/kernel", ""),
+    "debug": ("/kernel-debug", "kasan_multi_shot kmemleak=on"),
+}
+CPUS = {"max": "max,la57=off", "epyc": "EPYC"}
+# QEMU's device (before all others) and the kernel's options.
+IOMMUS = {
+    "none": ([], ""),
+    "intel": (["-device", "intel-iommu,intremap=on"], "intel_iommu=on"),
+    "intel-pt": (["-device", "intel-iommu,intremap=on"], "intel_iommu=on iommu=pt"),
+    # Without dma-remap=on every drive times out.
+    "amd": (["-device", "amd-iommu,dma-remap=on"], ""),
+}
+GPUS = ("gpu0", "gpu1")
+DRIVES = ("ext4", "xfs", "md0", "md1", "raw", "far")
+
+
+def arguments():
+    p = argparse.ArgumentParser(prog="run")
+    p.add_argument("suite", help="selftests/suites/SUITE.sh")
+    p.add_argument("--cpu", choices=CPUS, default="max")
+    p.add_argument("--iommu", choices=IOMMUS, default="none")
+    p.add_argument("--topology", choices=("switch", "rootports"), default="switch")
+    p.add_argument("--bar", default="256M", metavar="SIZE", help="of each GPU, with M or G")
+    p.add_argument("--smp", type=int, default=2, metavar="N")
+    p.add_argument("--timeout", type=float, default=120, metavar="SECONDS")
+    p.add_argument("--flavour", choices=FLAVOURS, default="stock")
+    p.add_argument("--append", default="", metavar="TEXT",
+                   help="for the kernel's command line; NAME=VALUE is an environment variable of the suite")
+    p.add_argument("--extra", default="", metavar="TEXT", help="for QEMU's command line")
+    p.add_argument("--keep", action="store_true", help="keep the drives and the BARs")
+    return p.parse_args()
+
+
+def once(path, make):
+    """Makes a file that all runs share, unless it is there. MAKE gets the path to write to."""
+    if not os.path.exists(path):
+        new = f"{path}.{os.getpid()}"
+        make(new)
+        os.rename(new, path)
+    return path
+
+
+def quiet(*command):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def sparse(path, size):
+    with open(path, "wb") as f:
+        f.truncate(size)
+
+
+def mkfs(path, size, *command):
+    sparse(path, size)
+    quiet(*command, path)
+
+
+# Nothing is left for the guest to initialise in the background.
+EXT4 = ("mkfs.ext4", "-q", "-F", "-b", "4096", "-N", "4096", "-J", "size=16",
+        "-E", "lazy_itable_init=0,lazy_journal_init=0")
+XFS = ("mkfs.xfs", "-q", "-f")
+
+
+def stripe(source, path, member):
+    """Every second chunk of a file, as the MEMBER'th drive of a raid0 of two has it."""
+    sparse(path, os.path.getsize(source) // 2)
+    with open(source, "rb") as f, open(path, "r+b") as out:
+        for i in range(member, os.path.getsize(source) // MD_CHUNK, 2):
+            f.seek(i * MD_CHUNK)
+            data = f.read(MD_CHUNK)
+            if data.count(0) != MD_CHUNK:
+                out.seek(i // 2 * MD_CHUNK)
+                out.write(data)
+
+
+def images():
+    """The drives' first contents, by serial."""
+    recipe = hashlib.sha256(repr((EXT4, XFS, MD_CHUNK)).encode())
+    folder = f"{WORK}/images/{recipe.hexdigest()[:16]}"
+    os.makedirs(folder, exist_ok=True)
+    ext4 = once(f"{folder}/ext4", lambda new: mkfs(new, 8 * GIB, *EXT4))
+    xfs = once(f"{folder}/xfs", lambda new: mkfs(new, 8 * GIB, *XFS))
+    md = once(f"{folder}/md", lambda new: mkfs(new, 2 * GIB, *EXT4))
+    return {
+        "ext4": ext4,
+        "xfs": xfs,
+        "md0": once(f"{folder}/md0", lambda new: stripe(md, new, 0)),
+        "md1": once(f"{folder}/md1", lambda new: stripe(md, new, 1)),
+        "raw": once(f"{folder}/raw", lambda new: sparse(new, 8 * GIB)),
+        "far": ext4,
+    }
+
+
+def base_initramfs(kernel):
+    """The part of the initramfs that no test changes, made again when its recipe changes."""
+    recipe = hashlib.sha256()
+    for path in [f"{HERE}/mkinitrd", f"{kernel}/release", *sorted(glob.glob(f"{HERE}/guest/*.c")),
+                 f"{TREE}/selftests/lib/host.c", f"{TREE}/selftests/lib/host.h"]:
+        with open(path, "rb") as f:
+            recipe.update(f.read())
+    recipe.update(str(os.stat(f"{kernel}/vmlinuz").st_mtime_ns).encode())
+    os.makedirs(f"{WORK}/initramfs", exist_ok=True)
+    return once(f"{WORK}/initramfs/{recipe.hexdigest()[:16]}.cpio",
+                lambda new: quiet(f"{HERE}/mkinitrd", kernel, new))
+
+
+def initramfs(kernel, flavour, suite, folder):
+    """The initramfs of one run: the base, then ours as a second archive."""
+    build = f"/build/{flavour}"
+    ours = f"{folder}/ours"
+    os.makedirs(f"{ours}/modules")
+    os.makedirs(f"{ours}/tests")
+    for module in glob.glob(f"{build}/*.ko") + glob.glob(f"{build}/selftests/*/*.ko"):
+        shutil.copy(module, f"{ours}/modules")
+    for program in glob.glob(f"{build}/selftests/bin/*"):
+        shutil.copy(program, f"{ours}/tests")
+    for script in glob.glob(f"{HERE}/guest/*.sh"):
+        shutil.copy(script, ours)
+    shutil.copy(f"{HERE}/guest/init", ours)
+    with open(f"{ours}/suite", "w") as f, open(f"{TREE}/selftests/suites/{suite}.sh") as text:
+        f.write(". /functions.sh\n" + text.read() + "\nfinish\n")
+    out = f"{folder}/initramfs"
+    shutil.copy(base_initramfs(kernel), out)
+    with open(out, "ab") as f:
+        names = subprocess.run(["find", "."], cwd=ours, check=True, capture_output=True).stdout
+        subprocess.run(["cpio", "-o", "-H", "newc", "--quiet"], cwd=ours, check=True, input=names, stdout=f)
+    shutil.rmtree(ours)
+    return out
+
+
+def root_port(name, bus, number):
+    return ["-device", f"pcie-root-port,id={name},bus={bus},chassis={number},slot={number}"]
+
+
+def endpoint(name, bus):
+    kind = f"ivshmem-plain,memdev=bar-{name}" if name in GPUS else f"nvme,drive=drive-{name},serial={name}"
+    return ["-device", f"{kind},id={name},bus={bus}"]
+
+
+def switch(name, root, number, endpoints):
+    """A switch below a root port, with an endpoint below each of its downstream ports."""
+    args = root_port(f"root-{name}", root, number)
+    args += ["-device", f"x3130-upstream,id=up-{name},bus=root-{name}"]
+    for slot, device in enumerate(endpoints):
+        args += ["-device", f"xio3130-downstream,id=port-{device},bus=up-{name},"
+                            f"chassis={10 * number + slot},slot={slot}"]
+        args += endpoint(device, f"port-{device}")
+    return args
+
+
+def root_ports(root, number, endpoints):
+    args = []
+    for n, device in enumerate(endpoints, number):
+        args += root_port(f"port-{device}", root, n) + endpoint(device, f"port-{device}")
+    return args
+
+
+def topology(name):
+    """The PCI devices. In both, gpu1 and the drive `far` are below the second host bridge."""
+    far_bridge = ["-device", "pxb-pcie,id=pxb1,bus=pcie.0,bus_nr=128,numa_node=1"]
+    near, far = ("gpu0", "ext4", "xfs", "md0", "md1"), ("gpu1", "far")
+    if name == "switch":
+        return (switch("near", "pcie.0", 1, near) + root_ports("pcie.0", 2, ("raw",)) +
+                far_bridge + switch("far", "pxb1", 8, far))
+    return root_ports("pcie.0", 1, (*near, "raw")) + far_bridge + root_ports("pxb1", 8, far)
+
+
+def machine(smp):
+    """Two nodes, and two sockets: two nodes in one socket make the kernel warn."""
+    if smp == 1:
+        nodes, cpus = ["0", None], "1"
+    elif smp % 2 == 0:
+        half = smp // 2
+        nodes, cpus = [f"0-{half - 1}", f"{half}-{smp - 1}"], f"{smp},sockets=2,cores={half}"
+    else:
+        sys.exit("run: --smp must be 1 or even")
+    args = ["-M", "q35", "-accel", "tcg,thread=multi", "-smp", cpus, "-m", "2G"]
+    for n, which in enumerate(nodes):
+        args += ["-object", f"memory-backend-ram,id=node{n},size=1G",
+                 "-numa", f"node,nodeid={n},memdev=node{n}" + (f",cpus={which}" if which else "")]
+    return args
+
+
+def memory_and_drives(folder, bar):
+    args = []
+    for gpu in GPUS:
+        args += ["-object", f"memory-backend-file,id=bar-{gpu},mem-path={folder}/{gpu},size={bar},share=on"]
+    for drive in DRIVES:
+        args += ["-drive", f"if=none,id=drive-{drive},file={folder}/{drive},format=raw,cache=writeback"]
+    return args
+
+
+def qemu_command(opts, folder, lines):
+    """LINES: file descriptors of the suite's output, the requests, the kernel's console, the monitor."""
+    kernel, kernel_options = FLAVOURS[opts.flavour]
+    iommu, iommu_options = IOMMUS[opts.iommu]
+    command = ["qemu-system-x86_64", *machine(opts.smp), "-cpu", CPUS[opts.cpu],
+               "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-net", "none"]
+    for name, fd in zip(("suite", "requests", "console"), lines):
+        command += ["-chardev", f"socket,id={name},fd={fd}", "-serial", f"chardev:{name}"]
+    command += ["-chardev", f"socket,id=monitor,fd={lines[3]}", "-mon", "chardev=monitor,mode=control"]
+    command += ["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]
+    append = ["console=ttyS2,115200", "ignore_loglevel", "panic=-1", "oops=panic",
+              f"TB_TOPOLOGY={opts.topology}", f"TB_CPU={opts.cpu}", f"TB_IOMMU={opts.iommu}",
+              f"TB_BAR={opts.bar}", f"TB_FLAVOUR={opts.flavour}",
+              kernel_options, iommu_options, opts.append]
+    command += ["-kernel", f"{kernel}/vmlinuz", "-initrd", f"{folder}/initramfs", "-append", " ".join(append)]
+    command += iommu + memory_and_drives(folder, opts.bar) + topology(opts.topology)
+    return command + shlex.split(opts.extra)
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def boot(opts, folder, judge):
+    """Runs QEMU to its end or to the time limit."""
+    pairs = [socket.socketpair() for _ in range(4)]
+    command = qemu_command(opts, folder, [theirs.fileno() for _, theirs in pairs])
+    log = open(f"{folder}/serial.log", "w", buffering=1)
+    log.write(shlex.join(command) + "\n")
+
+    def suite_line(line):
+        log.write(line + "\n")
+        if judge.output(line):
+            print(line, flush=True)
+
+    def kernel_line(line):
+        log.write(line + "\n")
+        judge.kernel(line)
+
+    qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                            pass_fds=[theirs.fileno() for _, theirs in pairs], preexec_fn=die_with_parent)
+    for _, theirs in pairs:
+        theirs.close()
+    output, requests, console, monitor = [ours for ours, _ in pairs]
+    readers = [supervise.Lines(output, suite_line), supervise.Lines(console, kernel_line)]
+    files = {name: f"{folder}/{name}" for name in GPUS + DRIVES}
+    supervise.Control(requests, supervise.Monitor(monitor), files, lambda text: log.write(text + "\n"))
+    try:
+        code = qemu.wait(opts.timeout)
+    except subprocess.TimeoutExpired:
+        judge.problem(f"time limit of {opts.timeout:g} s")
+        qemu.kill()
+        code = qemu.wait()
+    for reader in readers:
+        reader.join()
+    judge.finish(code)
+
+
+def run_folder(name):
+    """A folder of our own, locked for as long as we live; emptied of an earlier run."""
+    for n in itertools.count(1):
+        folder = f"{WORK}/{name}" + (f".{n}" if n > 1 else "")
+        os.makedirs(folder, exist_ok=True)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        for entry in os.scandir(folder):
+            os.remove(entry.path)
+        return folder
+
+
+def print_tail(path):
+    with open(path) as log:
+        for line in log.readlines()[-20:]:
+            print("# | " + line.rstrip())
+
+
+def main():
+    opts = arguments()
+    kernel = FLAVOURS[opts.flavour][0]
+    if not os.path.exists(f"{TREE}/selftests/suites/{opts.suite}.sh"):
+        sys.exit(f"run: no suite {opts.suite}")
+    if not os.path.exists(f"/build/{opts.flavour}/.built"):
+        sys.exit(f"run: nothing built, or the last build failed: build {opts.flavour}")
+    die_with_parent()
+    start = time.monotonic()
+    configuration = f"{opts.suite}-{opts.topology}-{opts.cpu}-{opts.iommu}"
+    if opts.flavour != "stock":
+        configuration += f"-{opts.flavour}"
+    folder = run_folder(configuration)
+    initramfs(kernel, opts.flavour, opts.suite, folder)
+    for serial, image in images().items():
+        quiet("cp", "--sparse=always", "--reflink=auto", image, f"{folder}/{serial}")
+
+    judge = supervise.Judge()
+    boot(opts, folder, judge)
+    if not opts.keep:
+        for name in (*GPUS, *DRIVES, "initramfs"):
+            os.remove(f"{folder}/{name}")
+    for problem in judge.problems:
+        print(f"# problem: {problem}")
+    if judge.exit is None:
+        print_tail(f"{folder}/serial.log")
+    failed = judge.failed or len(judge.problems)
+    if failed:
+        print(f'# log: {os.environ["NVFS_RUNS"]}/{os.path.basename(folder)}/serial.log')
+    print(f"# {configuration}: {judge.passed} passed, {failed} failed, {judge.skipped} skipped"
+          f" in {time.monotonic() - start:.1f} s")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A buffer: the shadow memory that a process maps, and the GPU memory that MAP binds to it.
+//!
+//! A buffer lives as long as anybody refers to it: the mapping, a request under way, a transfer
+//! under way. Who may do what with it is said by its [`Life`], which the GPU driver's free callback
+//! shares. The last reference may go in an interrupt; the buffer is freed where sleeping is legal.
+//!
+//! Contract sections 6, 7 and 11.
+
+pub(crate) mod state;
+
+use crate::{
+    abi::{
+        MapArgs,
+        BLOCK, //
+    },
+    driver::Driver,
+    geometry::GpuRange,
+    meta::Meta,
+    params,
+    path,
+    stats::Counter, //
+};
+use kernel::{
+    mm::virt::{
+        flags,
+        VmaNew, //
+    },
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc,
+        ArcBorrow,
+        SetOnce, //
+    },
+};
+use nvfs_kernel::{
+    completion::Event,
+    extents::Extent,
+    gpu::{
+        self,
+        PinError,
+        PinnedGpu, //
+    },
+    kiocb::Slot,
+    p2pdma,
+    reaper::Reaped,
+    shadow::{
+        LazyPages,
+        SharedPage, //
+    },
+    vma, //
+};
+use state::{
+    Refused,
+    Word, //
+};
+
+/// The longest shadow buffer, in bytes.
+const MAX_SHADOW: usize = 16 << 20;
+
+/// Lengths above this are multiples of it.
+const SHADOW_UNIT: usize = 64 << 10;
+
+/// How long a free callback waits before it says so, in milliseconds.
+const PATIENCE_MS: u32 = 10_000;
+
+static MAPPINGS: vma::Table<Mapping> = vma::Table::new();
+
+/// A counted reference on a buffer, which may be dropped in any context.
+pub(crate) type BufferRef = ARef<Reaped<Buffer>>;
+
+/// A buffer. The fields are in the order in which they must drop.
+#[pin_data]
+pub(crate) struct Buffer {
+    #[pin]
+    transfer: Slot,
+    binding: SetOnce<Binding>,
+    #[pin]
+    shadow: LazyPages,
+    life: Arc<Life>,
+    /// What the end of an asynchronous transfer needs.
+    pub(crate) pending: Pending,
+    pub(crate) driver: Arc<Driver>,
+}
+
+/// The asynchronous transfer under way. Written by who has the buffer busy.
+pub(crate) struct Pending {
+    /// Value for the meta block.
+    pub(crate) fence: Atomic<u64>,
+    /// When it began, in nanoseconds of the monotonic clock.
+    pub(crate) started: Atomic<i64>,
+    /// Bit 0: a write; bit 1: it is counted in the statistics of reads and writes.
+    pub(crate) flags: Atomic<u32>,
+}
+
+/// GPU memory that is bound to a buffer. The fields are in the order in which they must drop.
+pub(crate) struct Binding {
+    memory: SetOnce<p2pdma::Memory>,
+    extents: KVVec<Extent>,
+    _pin: PinnedGpu<Revocation>,
+    pub(crate) range: GpuRange,
+    pub(crate) meta: Arc<Meta>,
+    /// The last file for which the path was found good.
+    pub(crate) approved: path::Approved,
+    _account: Account,
+}
+
+/// The state of a buffer, shared with the GPU driver's free callback.
+#[pin_data]
+pub(crate) struct Life {
+    word: Atomic<u32>,
+    /// The transfer that a free callback waits for is over.
+    #[pin]
+    idle: Event,
+}
+
+impl Life {
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                word: Atomic::new(Word::NEW.bits()),
+                idle <- Event::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Makes one change of the state; returns the state after it. Callable in any context.
+    fn change(&self, change: impl Fn(Word) -> Result<Word, Refused>) -> Result<Word, Refused> {
+        let mut old = self.word.load(Relaxed);
+        loop {
+            let new = change(Word::from_bits(old))?;
+            match self.word.cmpxchg(old, new.bits(), Full) {
+                Ok(_) => return Ok(new),
+                Err(current) => old = current,
+            }
+        }
+    }
+
+    /// A change that is always allowed.
+    fn set(&self, change: impl Fn(Word) -> Word) -> Word {
+        match self.change(|word| Ok(change(word))) {
+            Ok(word) => word,
+            // `change` above never refuses.
+            Err(_) => Word::NEW,
+        }
+    }
+
+    fn word(&self) -> Word {
+        Word::from_bits(self.word.load(Acquire))
+    }
+
+    /// The transfer under way is over. Callable in any context.
+    fn end_io(&self) {
+        if self.set(Word::end_io).is_revoked() {
+            self.idle.complete_all();
+        }
+    }
+}
+
+/// Makes the VMA that is being made a shadow buffer: contract section 6.1. May sleep.
+pub(crate) fn mmap(driver: ArcBorrow<'_, Driver>, vma: &VmaNew, offset: usize) -> Result {
+    if offset != 0 {
+        return Err(EIO);
+    }
+    driver.stats.count(Counter::Mmaps);
+    let made = make_mapping(driver, vma);
+    driver.stats.count(match made {
+        Ok(()) => Counter::MmapsOk,
+        Err(_) => Counter::MmapsErr,
+    });
+    made
+}
+
+fn make_mapping(driver: ArcBorrow<'_, Driver>, vma: &VmaNew) -> Result {
+    let len = vma.end() - vma.start();
+    let unit = if len < SHADOW_UNIT {
+        BLOCK as usize
+    } else {
+        SHADOW_UNIT
+    };
+    if len > MAX_SHADOW || len % unit != 0 {
+        return Err(EINVAL);
+    }
+    let wanted = flags::READ | flags::WRITE | flags::MAYREAD | flags::MAYWRITE | flags::SHARED;
+    if vma.flags() & (wanted | flags::EXEC) != wanted {
+        return Err(EINVAL);
+    }
+    let life = Life::new()?;
+    let buffer = Reaped::new(
+        &driver.reaper,
+        pin_init!(Buffer {
+            transfer <- Slot::new(),
+            binding: SetOnce::new(),
+            shadow <- LazyPages::new(len / PAGE_SIZE),
+            life,
+            pending: Pending {
+                fence: Atomic::new(0),
+                started: Atomic::new(0),
+                flags: Atomic::new(0),
+            },
+            driver: driver.into(),
+        }),
+    )?;
+    // From here on, `Mapping::drop` takes it back.
+    driver.stats.add(Counter::ShadowBytes, len as u64);
+    let mapping = Arc::new(Mapping { buffer, len }, GFP_KERNEL)?;
+    MAPPINGS.install(vma, mapping);
+    Ok(())
+}
+
+/// The process's mapping of a buffer.
+struct Mapping {
+    buffer: BufferRef,
+    len: usize,
+}
+
+impl vma::Mapped for Mapping {
+    fn page(&self, index: usize) -> Result<SharedPage> {
+        self.buffer.shadow.page(index)
+    }
+}
+
+impl Drop for Mapping {
+    /// The process has unmapped it, or is gone. Waits for no transfer.
+    fn drop(&mut self) {
+        let stats = &self.buffer.driver.stats;
+        let before = self.buffer.life.word();
+        self.buffer.life.set(Word::close);
+        stats.count(Counter::Munmaps);
+        stats.take(Counter::ShadowBytes, self.len as u64);
+        if before.begin_io().is_ok() {
+            stats.count(Counter::MapsFreed);
+        }
+    }
+}
+
+/// Finds the buffer whose mapping starts at a user address, in the current process.
+///
+/// Fails with `EINVAL`, whatever is wrong: contract section 6.6.
+fn find(cpuvaddr: u64) -> Result<(BufferRef, u64)> {
+    let address = usize::try_from(cpuvaddr).map_err(|_| EINVAL)?;
+    if address == 0 || cpuvaddr % BLOCK != 0 {
+        return Err(EINVAL);
+    }
+    let found = MAPPINGS.find(address).ok_or(EINVAL)?;
+    if !found.writable {
+        return Err(EINVAL);
+    }
+    // Only the buffer is kept: the mapping must be able to go while a transfer is under way.
+    Ok((found.data.buffer.clone(), found.len as u64))
+}
+
+/// A buffer with a transfer under way: nobody else may begin one. Dropping it ends that.
+pub(crate) struct Busy {
+    buffer: BufferRef,
+    /// The end is ours to tell.
+    ends: bool,
+}
+
+impl Busy {
+    /// Takes the buffer at `cpuvaddr`.
+    ///
+    /// Errors: `EINVAL` when there is none that is mapped to GPU memory; `EBUSY` when it has a
+    /// transfer under way, or its GPU memory is gone.
+    pub(crate) fn take(cpuvaddr: u64) -> Result<Self> {
+        let (buffer, _) = find(cpuvaddr)?;
+        buffer
+            .life
+            .change(Word::begin_io)
+            .map_err(|refused| match refused {
+                Refused::Phase => EINVAL,
+                Refused::Busy => EBUSY,
+            })?;
+        Ok(Self { buffer, ends: true })
+    }
+
+    /// Takes over the end of the transfer from [`into_async`](Self::into_async).
+    pub(crate) fn from_async(buffer: BufferRef) -> Self {
+        Self { buffer, ends: true }
+    }
+
+    /// Leaves the end of the transfer to its completion, which is to call
+    /// [`from_async`](Self::from_async).
+    pub(crate) fn into_async(mut self) -> BufferRef {
+        self.ends = false;
+        self.buffer.clone()
+    }
+
+    /// The buffer.
+    pub(crate) fn buffer(&self) -> &BufferRef {
+        &self.buffer
+    }
+
+    /// Whether the transfer may go on: the buffer is still mapped, and the GPU memory stays.
+    pub(crate) fn may_continue(&self) -> bool {
+        self.buffer.life.word().may_continue()
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if self.ends {
+            self.buffer.life.end_io();
+        }
+    }
+}
+
+impl Buffer {
+    /// The GPU memory. `EINVAL` before MAP.
+    pub(crate) fn binding(&self) -> Result<&Binding> {
+        self.binding.as_ref().ok_or(EINVAL)
+    }
+
+    /// Room for the asynchronous transfer.
+    pub(crate) fn transfer(&self) -> &Slot {
+        &self.transfer
+    }
+}
+
+impl Binding {
+    /// Physical address of the first byte, which tells the GPU.
+    pub(crate) fn first_byte(&self) -> Result<u64> {
+        self.extents.first().map(|extent| extent.phys).ok_or(EINVAL)
+    }
+
+    /// The P2PDMA pages of the memory, if they were made.
+    pub(crate) fn memory(&self) -> Option<&p2pdma::Memory> {
+        self.memory.as_ref()
+    }
+
+    /// The P2PDMA pages of the memory; finds or makes them when first asked. May sleep.
+    pub(crate) fn prepare_memory(&self, gpu: &path::Gpu) -> Result<(), path::Refusal> {
+        if self.memory.as_ref().is_none() {
+            // If another was quicker, its pages are as good.
+            self.memory.populate(gpu.memory(&self.extents)?);
+        }
+        Ok(())
+    }
+}
+
+/// What the GPU driver's free callback does to a buffer: contract section 11.7.
+pub(crate) struct Revocation {
+    life: Arc<Life>,
+    meta: Arc<Meta>,
+    driver: Arc<Driver>,
+    range: GpuRange,
+}
+
+impl gpu::Owner for Revocation {
+    fn stop(&self) {
+        self.driver.stats.count(Counter::Callbacks);
+        if !self.life.set(Word::revoke).is_busy() {
+            return;
+        }
+        if !self.life.idle.wait_at_most(PATIENCE_MS) {
+            pr_warn!(
+                "GPU memory of {} bytes is being freed, but its storage device has not finished a transfer for {} s; waiting\n",
+                self.range.size(),
+                PATIENCE_MS / 1000
+            );
+            self.life.idle.wait();
+        }
+    }
+
+    fn gone(&self) {
+        self.meta.died();
+    }
+}
+
+/// Counts a mapped buffer for as long as it lives.
+struct Account {
+    driver: Arc<Driver>,
+    uuid: [u8; 16],
+    size: u64,
+    bounce: bool,
+}
+
+impl Account {
+    fn new(driver: Arc<Driver>, uuid: [u8; 16], args: &MapArgs, size: u64) -> Result<Self> {
+        let bounce = args.is_bounce_buffer == 1;
+        driver
+            .stats
+            .gpu_mapped(uuid, args.pdevinfo, size, bounce)?;
+        driver.stats.count(Counter::ActiveMaps);
+        Ok(Self {
+            driver,
+            uuid,
+            size,
+            bounce,
+        })
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let stats = &self.driver.stats;
+        stats.take(Counter::ActiveMaps, 1);
+        stats.gpu_unmapped(self.uuid, self.size, self.bounce);
+    }
+}
+
+/// The ioctl MAP: contract section 7. May sleep. A failure undoes all, and MAP may be tried again.
+pub(crate) fn map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
+    driver.stats.count(Counter::Maps);
+    let mapped = try_map(driver, args);
+    driver.stats.count(match mapped {
+        Ok(()) => Counter::MapsOk,
+        Err(_) => Counter::MapsErr,
+    });
+    mapped
+}
+
+fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
+    let (buffer, len) = find(args.cpuvaddr)?;
+    let shadow = u64::from(args.sbuf_block) * BLOCK;
+    if shadow == 0 || shadow > len {
+        return Err(EINVAL);
+    }
+    let meta = Arc::new(Meta::new(args.end_fence_addr)?, GFP_KERNEL)?;
+    let attempt = Attempt::begin(&buffer.life)?;
+    let range = GpuRange::new(args.gpuvaddr, args.size, shadow).ok_or(EINVAL)?;
+    let owner = Revocation {
+        life: buffer.life.clone(),
+        meta: meta.clone(),
+        driver: driver.into(),
+        range,
+    };
+    let (pin, layout) = PinnedGpu::new(
+        &driver.gpu,
+        params::pin_kind(),
+        range.pinned_start(),
+        range.pinned_len(),
+        owner,
+    )
+    .map_err(|e| explain(driver, &range, e))?;
+    let account = Account::new(driver.into(), layout.uuid, args, range.size())?;
+    buffer.binding.populate(Binding {
+        memory: SetOnce::new(),
+        extents: layout.extents,
+        _pin: pin,
+        range,
+        meta,
+        approved: path::Approved::new(),
+        _account: account,
+    });
+    attempt.succeed();
+    Ok(())
+}
+
+/// A MAP under way. Dropping it undoes the change of state.
+struct Attempt<'a>(&'a Life);
+
+impl<'a> Attempt<'a> {
+    /// Fails with `EINVAL` unless the buffer was never mapped.
+    fn begin(life: &'a Life) -> Result<Self> {
+        life.change(Word::begin_map).map_err(|_| EINVAL)?;
+        Ok(Self(life))
+    }
+
+    fn succeed(self) {
+        let attempt = core::mem::ManuallyDrop::new(self);
+        attempt.0.set(Word::end_map);
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.0.set(Word::fail_map);
+    }
+}
+
+/// Says in the log why GPU memory could not be pinned; returns what the user is told.
+fn explain(driver: ArcBorrow<'_, Driver>, range: &GpuRange, e: PinError) -> Error {
+    let errno = e.errno();
+    if !driver.map_log.allows() {
+        return errno;
+    }
+    let size = range.size();
+    match e {
+        PinError::NoDriver => pr_warn!(
+            "cannot map GPU memory: NVIDIA's open GPU kernel driver is not loaded, or exports no nvidia_p2p functions\n"
+        ),
+        PinError::Driver(e) => pr_warn!(
+            "cannot map {} bytes of GPU memory: the GPU driver refused with error {} (-12: BAR1 space is used up; -22: this GPU or memory cannot be pinned)\n",
+            size,
+            e.to_errno()
+        ),
+        PinError::Version(version) => pr_warn!(
+            "cannot map GPU memory: the GPU driver's page table has version {:#010x}, known are 0x00010002 and 0x00020000\n",
+            version
+        ),
+        PinError::PageSize(value) => pr_warn!(
+            "cannot map GPU memory: the GPU driver's page size code is {}, only 1 (64 KiB) is supported\n",
+            value
+        ),
+        PinError::Malformed => pr_warn!(
+            "cannot map GPU memory: the GPU driver's page table does not cover the {} bytes\n",
+            size
+        ),
+        PinError::Other(e) => pr_warn!("cannot map GPU memory: error {}\n", e.to_errno()),
+    }
+    errno
+}

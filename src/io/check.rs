@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What READ and WRITE check before they touch anything, in the order of contract section 9.1.
+
+use crate::{
+    abi::IoArgs,
+    buffer::Busy,
+    geometry::FileRange, //
+};
+use kernel::prelude::*;
+use nvfs_kernel::{
+    file::IoFile,
+    kiocb::Direction, //
+};
+
+/// A request that passed: what it refers to is held.
+pub(super) struct Request {
+    pub(super) direction: Direction,
+    pub(super) range: FileRange,
+    pub(super) file: IoFile,
+    /// Where it begins, in bytes from the start of the pinned GPU memory.
+    pub(super) gpu_offset: u64,
+    pub(super) busy: Busy,
+}
+
+impl Request {
+    /// May sleep. The buffer is busy from here on, until the request is dropped.
+    pub(super) fn check(args: &IoArgs, direction: Direction) -> Result<Self> {
+        let range = FileRange::new(args.offset, args.size).ok_or(EINVAL)?;
+        let file = IoFile::get(args.fd).ok_or(EINVAL)?;
+        check_access(&file, direction, args.allow_reads())?;
+        check_identity(&file, args)?;
+        let busy = Busy::take(args.cpuvaddr)?;
+        if !file.is_direct() {
+            return Err(EINVAL);
+        }
+        if !args.is_sync() && args.end_fence_value == 0 {
+            return Err(EINVAL);
+        }
+        let gpu_offset = busy
+            .buffer()
+            .binding()?
+            .range
+            .locate(args.device_offset(), range.size())
+            .ok_or(EINVAL)?;
+        if !file.has_iterators() {
+            return Err(EINVAL);
+        }
+        Ok(Self {
+            direction,
+            range,
+            file,
+            gpu_offset,
+            busy,
+        })
+    }
+}
+
+/// Contract section 9.2.
+fn check_access(file: &IoFile, direction: Direction, allow_reads: bool) -> Result {
+    let access = file.access();
+    let (allowed, able) = match direction {
+        Direction::Write => (access.write, access.can_write),
+        Direction::Read if access.read => (true, access.can_read),
+        Direction::Read => (allow_reads && access.write, access.can_write),
+    };
+    if !allowed {
+        Err(EBADF)
+    } else if !able {
+        Err(EINVAL)
+    } else {
+        Ok(())
+    }
+}
+
+/// The file is the one that the user means: rows 6 to 10, and contract section 9.3.
+fn check_identity(file: &IoFile, args: &IoArgs) -> Result {
+    if args.inum == 0 || (file.is_block_device() && args.majdev == 0) {
+        return Err(EINVAL);
+    }
+    let same = (args.generation == 0 || args.generation == file.generation())
+        && args.inum == file.inode_number()
+        && (args.majdev, args.mindev) == file.device_numbers();
+    if same {
+        Ok(())
+    } else {
+        Err(ESTALE)
+    }
+}

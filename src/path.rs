@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whether data can go straight between a file and a GPU, by P2PDMA, and why not.
+//!
+//! Decided before the first byte moves, and remembered for the file that a buffer was last used
+//! with. `docs/design.md` has the table of conditions in their order.
+
+use crate::params::{
+    self,
+    P2pdma, //
+};
+use kernel::{
+    fmt,
+    prelude::*,
+    seq_file::SeqFile,
+    seq_print,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+};
+use nvfs_kernel::{
+    block::{
+        self,
+        Disk,
+        Name, //
+    },
+    extents::Extent,
+    file::IoFile,
+    p2pdma::{
+        self,
+        CannotRegister,
+        Memory,
+        NoPages, //
+    },
+    pci::{
+        self,
+        Address,
+        Bar,
+        Function, //
+    },
+};
+
+/// PCI vendor NVIDIA, and the classes of its GPUs: 3D and VGA controllers.
+const NVIDIA: u16 = 0x10de;
+const GPU_CLASSES: [u32; 2] = [0x03_02_00, 0x03_00_00];
+
+/// PCI class of NVMe controllers.
+const NVME_CLASS: u32 = 0x01_08_02;
+
+/// Magic number of XFS.
+const XFS: u64 = 0x5846_5342;
+
+/// The most that offsets may have to be aligned to, in bytes: the unit of all requests.
+const BLOCK: u32 = 4096;
+
+/// `EREMOTEIO`, which the kernel crate of older kernels does not name.
+const EREMOTEIO: c_int = 121;
+
+/// `EOPNOTSUPP`, likewise.
+const EOPNOTSUPP: c_int = 95;
+
+/// Why there is no way between a file and a GPU.
+pub(crate) enum Refusal {
+    /// `p2pdma=off`, and no storage driver has hooks.
+    Off,
+    /// The GPU memory is in no BAR.
+    NoGpu,
+    /// The GPU's BAR has no peer-to-peer pages and cannot be given any.
+    Bar(Address, CannotRegister),
+    /// The GPU driver's list of pages makes no sense.
+    Pages(Address),
+    /// Memory of our own is short.
+    NoMemory,
+    /// Neither a regular file nor a block device.
+    Kind,
+    /// The file system has no block device, or several.
+    NoDevice(u64),
+    /// The file system maps its data directly.
+    Dax,
+    /// The file system does not read and write this file directly.
+    Buffered(u64),
+    /// The file system does not say whether it reads and writes directly.
+    Unknown(u64),
+    /// The file needs a coarser alignment than requests have.
+    Alignment(u32),
+    /// The data is on another device than the file system's.
+    Realtime,
+    /// The disk's driver does not take peer-to-peer pages.
+    Driver(Name),
+    /// The disk is not on the PCI bus, or hides behind NVMe multipath.
+    NotPci(Name),
+    /// The topology does not let the drive reach the GPU.
+    Topology {
+        gpu: Address,
+        drive: Address,
+        disk: Name,
+    },
+}
+
+impl Refusal {
+    /// What the user is told.
+    pub(crate) fn errno(&self) -> Error {
+        match self {
+            Self::Topology { .. } => Error::from_errno(-EREMOTEIO),
+            Self::NoMemory => ENOMEM,
+            _ => Error::from_errno(-EOPNOTSUPP),
+        }
+    }
+}
+
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str(
+                "P2PDMA is off and no storage driver with nvidia-fs hooks has the device (cure: p2pdma=auto)",
+            ),
+            Self::NoGpu => f.write_str("the GPU memory is in no PCI BAR"),
+            Self::Bar(gpu, why) => f.write_fmt(fmt!("GPU {gpu}: its memory BAR has no peer-to-peer pages and cannot be given any: {why}")),
+            Self::Pages(gpu) => {
+                f.write_fmt(fmt!("GPU {gpu}: the GPU driver's page table is not inside one BAR"))
+            }
+            Self::NoMemory => f.write_str("out of memory"),
+            Self::Kind => f.write_str("neither a regular file nor a block device"),
+            Self::NoDevice(magic) => f.write_fmt(fmt!("file system {magic:#x} is not on one block device (cure: ext4 or xfs on NVMe)")),
+            Self::Dax => f.write_str("the file is DAX, there is no DMA (cure: mount -o dax=never)"),
+            Self::Buffered(magic) => f.write_fmt(fmt!("file system {magic:#x} does no direct I/O on this file (data journalling, inline data, encryption or verity?)")),
+            Self::Unknown(magic) => f.write_fmt(fmt!("file system {magic:#x} does not tell whether it does direct I/O (cure: ext4 or xfs)")),
+            Self::Alignment(unit) => f.write_fmt(fmt!("direct I/O on this file needs multiples of {unit} bytes, more than 4096")),
+            Self::Realtime => f.write_str("the data is on the XFS realtime device"),
+            Self::Driver(disk) => f.write_fmt(fmt!("{disk}: its driver takes no peer-to-peer pages (cure: plain NVMe, or md raid0/1/10 of it; no dm, no loop)")),
+            Self::NotPci(disk) => f.write_fmt(fmt!("{disk}: no PCI function known (cure for NVMe multipath: nvme_core.multipath=N)")),
+            Self::Topology { gpu, drive, disk } => f.write_fmt(fmt!("GPU {gpu} and drive {drive} ({disk}) cannot reach each other: no common PCIe switch, and the host bridge is not known to forward (cure: a slot under one switch, or another CPU)")),
+        }
+    }
+}
+
+/// A GPU and the BAR that its memory is in.
+pub(crate) struct Gpu {
+    function: Function,
+    bar: Bar,
+}
+
+impl Gpu {
+    /// The GPU that has a physical address. What the user says of the GPU is not asked. May sleep.
+    pub(crate) fn of(phys: u64) -> Result<Self, Refusal> {
+        let (function, index, _) = Function::containing(phys).ok_or(Refusal::NoGpu)?;
+        let bar = function.bar(index).ok_or(Refusal::NoGpu)?;
+        Ok(Self { function, bar })
+    }
+
+    /// The pages of its memory at `extents`, those that its driver made or, if there are none,
+    /// those that we make for all of the BAR. May sleep.
+    pub(crate) fn memory(&self, extents: &[Extent]) -> Result<Memory, Refusal> {
+        let address = self.function.address();
+        match Memory::new(&self.bar, extents) {
+            Err(NoPages::Missing) => p2pdma::register(&self.function, &self.bar)
+                .map_err(|why| Refusal::Bar(address, why))?,
+            other => return other.map_err(|e| refusal(address, e)),
+        }
+        Memory::new(&self.bar, extents).map_err(|e| refusal(address, e))
+    }
+
+    /// Whether a disk, and each that it is made of, can reach it. May sleep.
+    fn reaches(&self, disk: &Disk) -> Result<(), Refusal> {
+        if !disk.takes_p2pdma() {
+            return Err(Refusal::Driver(disk.name()));
+        }
+        disk.each_member(&mut |member| {
+            if !member.takes_p2pdma() {
+                return Err(Refusal::Driver(member.name()));
+            }
+            let Some(drive) = member.pci_function() else {
+                return Err(Refusal::NotPci(member.name()));
+            };
+            match self.function.distance_to(&drive) {
+                Some(_) => Ok(()),
+                None => Err(Refusal::Topology {
+                    gpu: self.function.address(),
+                    drive: drive.address(),
+                    disk: member.name(),
+                }),
+            }
+        })
+    }
+}
+
+fn refusal(gpu: Address, e: NoPages) -> Refusal {
+    match e {
+        NoPages::Missing => Refusal::Bar(gpu, CannotRegister::Partial),
+        NoPages::Malformed => Refusal::Pages(gpu),
+        NoPages::NoMemory => Refusal::NoMemory,
+    }
+}
+
+/// Whether data can go between a file and a GPU. May sleep.
+pub(crate) fn check(gpu: &Gpu, file: &IoFile) -> Result<(), Refusal> {
+    if params::p2pdma() == P2pdma::Off {
+        return Err(Refusal::Off);
+    }
+    let magic = file.file_system_magic();
+    if !file.is_block_device() {
+        if !file.is_regular() {
+            return Err(Refusal::Kind);
+        }
+        if file.is_dax() {
+            return Err(Refusal::Dax);
+        }
+    }
+    let disk = Disk::of_file(file).ok_or(Refusal::NoDevice(magic))?;
+    match file.direct_io_unit() {
+        None => return Err(Refusal::Unknown(magic)),
+        Some(0) => return Err(Refusal::Buffered(magic)),
+        Some(unit) if unit > BLOCK => return Err(Refusal::Alignment(unit)),
+        Some(_) => (),
+    }
+    if magic == XFS && !file.is_block_device() && file.is_realtime() {
+        return Err(Refusal::Realtime);
+    }
+    gpu.reaches(&disk)
+}
+
+/// The file for which a way was found last. Read and written by who has the buffer busy.
+pub(crate) struct Approved {
+    disk: Atomic<u64>,
+    inode: Atomic<u64>,
+    device: Atomic<u64>,
+    generation: Atomic<u64>,
+}
+
+impl Approved {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            disk: Atomic::new(0),
+            inode: Atomic::new(0),
+            device: Atomic::new(0),
+            generation: Atomic::new(0),
+        }
+    }
+
+    fn key(file: &IoFile) -> Option<[u64; 4]> {
+        let (major, minor) = file.device_numbers();
+        Some([
+            block::sequence_of(file)?,
+            file.inode_number(),
+            u64::from(major) << 32 | u64::from(minor),
+            u64::from(file.generation()),
+        ])
+    }
+
+    /// Whether it is this file, on the very same disk, and P2PDMA is still on.
+    pub(crate) fn covers(&self, file: &IoFile) -> bool {
+        params::p2pdma() != P2pdma::Off
+            && Self::key(file).is_some_and(|[disk, inode, device, generation]| {
+                disk == self.disk.load(Relaxed)
+                    && inode == self.inode.load(Relaxed)
+                    && device == self.device.load(Relaxed)
+                    && generation == self.generation.load(Relaxed)
+            })
+    }
+
+    /// A way was found for this file.
+    pub(crate) fn set(&self, file: &IoFile) {
+        if let Some([disk, inode, device, generation]) = Self::key(file) {
+            self.disk.store(disk, Relaxed);
+            self.inode.store(inode, Relaxed);
+            self.device.store(device, Relaxed);
+            self.generation.store(generation, Relaxed);
+        }
+    }
+}
+
+/// NVIDIA's GPUs, each with its largest memory BAR that is prefetchable and takes 64-bit addresses.
+fn gpus() -> impl Iterator<Item = Gpu> {
+    pci::functions()
+        .filter(|function| {
+            function.vendor() == NVIDIA && GPU_CLASSES.contains(&function.class())
+        })
+        .filter_map(|function| {
+            let bar = function
+                .bars()
+                .filter(|bar| bar.prefetchable && bar.wide)
+                .max_by_key(|bar| bar.len)?;
+            Some(Gpu { function, bar })
+        })
+}
+
+/// Writes `/proc/driver/nvidia-fs/paths`. Changes nothing. May sleep.
+///
+/// A header line, then a line for each pair of GPU and disk, with blanks between: the GPU's
+/// address, the disk's name, the way that data would take (`p2pdma` or `none`; `callback` is for
+/// storage drivers with hooks), and for `none` the first condition that fails, in words, else `-`.
+pub(crate) fn show_paths(m: &SeqFile) {
+    seq_print!(m, "gpu          device       path     reason\n");
+    for gpu in gpus() {
+        block::each_disk(|disk| {
+            let address = gpu.function.address();
+            let name = disk.name();
+            // The padding of a name that has its own way of being shown.
+            let text = Padded(&name, 12);
+            match would_work(&gpu, disk) {
+                Ok(()) => seq_print!(m, "{} {} p2pdma   -\n", address, text),
+                Err(why) => seq_print!(m, "{} {} none     {}\n", address, text, why),
+            }
+        });
+    }
+}
+
+/// A text with blanks up to a width.
+struct Padded<'a>(&'a Name, usize);
+
+impl fmt::Display for Padded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)?;
+        for _ in self.0.len()..self.1 {
+            f.write_str(" ")?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a transfer between a GPU and a disk could be.
+fn would_work(gpu: &Gpu, disk: &Disk) -> Result<(), Refusal> {
+    if params::p2pdma() == P2pdma::Off {
+        return Err(Refusal::Off);
+    }
+    gpu.reaches(disk)?;
+    p2pdma::can_register(&gpu.function, &gpu.bar)
+        .map_err(|why| Refusal::Bar(gpu.function.address(), why))
+}
+
+/// Whether some NVMe drive can be reached from some GPU. May sleep.
+pub(crate) fn nvme_available() -> bool {
+    params::p2pdma() != P2pdma::Off
+        && gpus().any(|gpu| {
+            p2pdma::can_register(&gpu.function, &gpu.bar).is_ok()
+                && pci::functions().any(|drive| {
+                    drive.class() == NVME_CLASS && gpu.function.distance_to(&drive).is_some()
+                })
+        })
+}
