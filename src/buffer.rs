@@ -388,9 +388,7 @@ struct Account {
 impl Account {
     fn new(driver: Arc<Driver>, uuid: [u8; 16], args: &MapArgs, size: u64) -> Result<Self> {
         let bounce = args.is_bounce_buffer == 1;
-        driver
-            .stats
-            .gpu_mapped(uuid, args.pdevinfo, size, bounce)?;
+        driver.stats.gpu_mapped(uuid, args.pdevinfo, size, bounce)?;
         driver.stats.count(Counter::ActiveMaps);
         Ok(Self {
             driver,

@@ -223,7 +223,9 @@ fn parts(driver: &Driver, request: &Request, count: Count) -> Result<i64> {
             break;
         }
         let memory = request.busy.buffer().binding()?.memory().ok_or(EINVAL)?;
-        let segment = memory.segment(request.gpu_offset + done, ask).ok_or(EINVAL)?;
+        let segment = memory
+            .segment(request.gpu_offset + done, ask)
+            .ok_or(EINVAL)?;
         let outcome = kiocb::transfer(
             &request.file,
             request.direction,

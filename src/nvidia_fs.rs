@@ -3,8 +3,8 @@
 //! GPUDirect Storage: file I/O straight between storage devices and GPU memory, through
 //! `/dev/nvidia-fs*`.
 //!
-//! The way of a request through the files: [`ioctl`] → [`buffer`] → [`io`] → [`path`], and back
-//! through [`meta`] and [`stats`].
+//! The way of a request through the files: `ioctl` → `buffer` → `io` → `path`, and back
+//! through `meta` and `stats`.
 
 #![forbid(unsafe_code)]
 

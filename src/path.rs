@@ -109,7 +109,6 @@ impl Refusal {
     }
 }
 
-
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -275,9 +274,7 @@ impl Approved {
 /// NVIDIA's GPUs, each with its largest memory BAR that is prefetchable and takes 64-bit addresses.
 fn gpus() -> impl Iterator<Item = Gpu> {
     pci::functions()
-        .filter(|function| {
-            function.vendor() == NVIDIA && GPU_CLASSES.contains(&function.class())
-        })
+        .filter(|function| function.vendor() == NVIDIA && GPU_CLASSES.contains(&function.class()))
         .filter_map(|function| {
             let bar = function
                 .bars()

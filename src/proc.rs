@@ -155,7 +155,10 @@ fn show_transfers(driver: &Driver, m: &SeqFile) {
     let (read_err, read_state) = (get(Counter::ReadsErr), get(Counter::ReadsStateErr));
     let (write_err, write_state) = (get(Counter::WritesErr), get(Counter::WritesStateErr));
     if detailed {
-        seq_print!(m, "Batches\t\t\t\t: n=0 ok=0 err=0 Avg-Submit-Latency(usec)=0\n");
+        seq_print!(
+            m,
+            "Batches\t\t\t\t: n=0 ok=0 err=0 Avg-Submit-Latency(usec)=0\n"
+        );
         seq_print!(
             m,
             "Reads\t\t\t\t: n={} ok={} err={} readMiB={} io_state_err={}\n",
@@ -236,7 +239,10 @@ fn show_maps(driver: &Driver, m: &SeqFile) {
         get(Counter::Callbacks),
         get(Counter::ActiveMaps)
     );
-    seq_print!(m, "Error\t\t\t\t: cpu-gpu-pages=0 sg-ext=0 dma-map=0 dma-ref=0\n");
+    seq_print!(
+        m,
+        "Error\t\t\t\t: cpu-gpu-pages=0 sg-ext=0 dma-map=0 dma-ref=0\n"
+    );
     seq_print!(
         m,
         "Ops\t\t\t\t: Read={} Write={} BatchIO=0\n",

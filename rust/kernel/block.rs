@@ -139,9 +139,8 @@ impl Disk {
     /// Whether it has no data: an unused loop device, a drive without medium.
     pub fn is_empty(&self) -> bool {
         // SAFETY: By the type invariant; part 0 is the whole disk.
-        let sectors = unsafe {
-            (&raw const (*(*self.0.as_ptr()).part0).bd_nr_sectors).read_volatile()
-        };
+        let sectors =
+            unsafe { (&raw const (*(*self.0.as_ptr()).part0).bd_nr_sectors).read_volatile() };
         sectors == 0
     }
 
@@ -184,12 +183,11 @@ impl Disk {
         self.descend(MAX_DEPTH, f)
     }
 
-    fn descend<E>(
-        &self,
-        depth: u32,
-        f: &mut dyn FnMut(&Disk) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let Some(below) = depth.checked_sub(1).filter(|_| self.pci_function().is_none()) else {
+    fn descend<E>(&self, depth: u32, f: &mut dyn FnMut(&Disk) -> Result<(), E>) -> Result<(), E> {
+        let Some(below) = depth
+            .checked_sub(1)
+            .filter(|_| self.pci_function().is_none())
+        else {
             return f(self);
         };
         let mut stacked = false;
@@ -328,11 +326,7 @@ impl Search {
         self.depth = depth;
         // SAFETY: The caller has a live device; the callback gets this search back.
         unsafe {
-            bindings::device_for_each_child(
-                device,
-                core::ptr::from_mut(self).cast(),
-                Some(look_at),
-            )
+            bindings::device_for_each_child(device, core::ptr::from_mut(self).cast(), Some(look_at))
         };
         self.depth += 1;
     }

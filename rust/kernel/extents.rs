@@ -125,10 +125,7 @@ mod tests {
         let mut it = joined(&list);
         assert_eq!(it.next(), Some(Err(Malformed)));
         assert_eq!(it.next(), None);
-        assert_eq!(
-            joined(&[extent(u64::MAX, 2)]).next(),
-            Some(Err(Malformed))
-        );
+        assert_eq!(joined(&[extent(u64::MAX, 2)]).next(), Some(Err(Malformed)));
         // An overflow in a neighbour is found when its turn comes.
         let list = [extent(u64::MAX - 4, 2), extent(u64::MAX - 2, 9)];
         let mut it = joined(&list);

@@ -287,9 +287,8 @@ pub fn read_start<const N: usize>(path: &CStr) -> Result<[u8; N]> {
     let mut text = [0; N];
     let mut pos = 0;
     // SAFETY: The buffer has `N` bytes.
-    let len = unsafe {
-        bindings::kernel_read(file.as_ptr(), text.as_mut_ptr().cast(), N, &mut pos)
-    };
+    let len =
+        unsafe { bindings::kernel_read(file.as_ptr(), text.as_mut_ptr().cast(), N, &mut pos) };
     if len < 0 {
         return Err(Error::from_errno(c_int::try_from(len).unwrap_or(-5)));
     }

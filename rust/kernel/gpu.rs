@@ -127,8 +127,7 @@ type GetPages = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 type PutPages = unsafe extern "C" fn(u64, u32, u64, *mut PageTable) -> c_int;
-type GetPagesPersistent =
-    unsafe extern "C" fn(u64, u64, *mut *mut PageTable, u32) -> c_int;
+type GetPagesPersistent = unsafe extern "C" fn(u64, u64, *mut *mut PageTable, u32) -> c_int;
 type PutPagesPersistent = unsafe extern "C" fn(u64, *mut PageTable, u32) -> c_int;
 type FreePageTable = unsafe extern "C" fn(*mut PageTable) -> c_int;
 
@@ -149,9 +148,13 @@ impl Functions {
         let legacy = match (&get_pages, &put_pages, &free_page_table) {
             (Some(get), Some(put), Some(free)) => Some(Legacy {
                 // SAFETY: The GPU driver's function of this name has this type.
-                get_pages: unsafe { core::mem::transmute::<NonNull<c_void>, GetPages>(get.address()) },
+                get_pages: unsafe {
+                    core::mem::transmute::<NonNull<c_void>, GetPages>(get.address())
+                },
                 // SAFETY: As above.
-                put_pages: unsafe { core::mem::transmute::<NonNull<c_void>, PutPages>(put.address()) },
+                put_pages: unsafe {
+                    core::mem::transmute::<NonNull<c_void>, PutPages>(put.address())
+                },
                 // SAFETY: As above.
                 free_page_table: unsafe {
                     core::mem::transmute::<NonNull<c_void>, FreePageTable>(free.address())
@@ -278,7 +281,10 @@ impl<O: Owner> Freed for Inner<O> {
             // SAFETY: By the type invariant; the GPU driver is calling us, so it is there.
             let error = unsafe { free_page_table(freed.as_ptr()) };
             if error != 0 {
-                pr_warn_once!("the GPU driver failed to free a page table: error {}\n", error);
+                pr_warn_once!(
+                    "the GPU driver failed to free a page table: error {}\n",
+                    error
+                );
             }
         }
         drop(table);
@@ -509,7 +515,10 @@ fn register(pin: Arc<dyn Freed>) -> Result<usize> {
 /// Undoes [`register`]: a callback that comes later does nothing.
 fn unregister(number: usize) {
     let mut pins = PINS.lock();
-    let node = pins.tree.as_mut().and_then(|tree| tree.remove_node(&number));
+    let node = pins
+        .tree
+        .as_mut()
+        .and_then(|tree| tree.remove_node(&number));
     drop(pins);
     drop(node);
 }

@@ -160,12 +160,7 @@ pub struct Outcome {
 ///
 /// Sleeps. Errors: those of the file system, unchanged; `EINVAL` when the file cannot be read or
 /// written at all; `EINTR` when a signal ended it.
-pub fn transfer(
-    file: &IoFile,
-    direction: Direction,
-    pos: i64,
-    segment: &Segment<'_>,
-) -> Outcome {
+pub fn transfer(file: &IoFile, direction: Direction, pos: i64, segment: &Segment<'_>) -> Outcome {
     let mut iocb = MaybeUninit::<bindings::kiocb>::uninit();
     let iocb = iocb.as_mut_ptr();
     // SAFETY: Memory for an iocb; the file is open and outlives it.

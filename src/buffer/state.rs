@@ -162,7 +162,10 @@ mod tests {
     #[test]
     fn no_transfer_before_map() {
         assert_eq!(Word::NEW.begin_io(), Err(Refused::Phase));
-        assert_eq!(Word::NEW.begin_map().unwrap().begin_io(), Err(Refused::Phase));
+        assert_eq!(
+            Word::NEW.begin_map().unwrap().begin_io(),
+            Err(Refused::Phase)
+        );
     }
 
     #[test]
