@@ -238,11 +238,14 @@ pub trait Owner: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// A table that is `Held` is the GPU driver's, valid, and neither put nor freed by us.
+/// A table that is `Held`, or that a callback finds `Putting`, is the GPU driver's, valid, and neither put nor freed by us.
 enum Table {
     /// There is none (yet), or it was put.
     None,
     Held(NonNull<PageTable>),
+    /// We are giving it back. A free callback that comes now has won: the GPU driver has taken the
+    /// table back already, leaves freeing it to the callback, and ignores our put.
+    Putting(NonNull<PageTable>),
     /// The free callback took it.
     Freed,
 }
@@ -272,8 +275,8 @@ impl<O: Owner> Freed for Inner<O> {
     fn freed(&self) {
         self.owner.stop();
         let mut table = self.table.lock();
-        let Table::Held(freed) = *table else {
-            // `PinnedGpu::drop` was first, and is past its use of the table.
+        let (Table::Held(freed) | Table::Putting(freed)) = *table else {
+            // There was none, or `PinnedGpu::drop` is past its use of it.
             return;
         };
         *table = Table::Freed;
@@ -477,22 +480,18 @@ impl<O: Owner> PinnedGpu<O> {
 impl<O: Owner> Drop for PinnedGpu<O> {
     fn drop(&mut self) {
         let mut table = self.inner.table.lock();
-        let held = match *table {
-            Table::Held(held) => {
-                *table = Table::None;
-                drop(table);
-                Some(held)
-            }
-            Table::Freed => {
-                drop(table);
-                // Nothing of ours may go before the callback is through.
-                self.inner.callback_done.wait();
-                None
-            }
-            Table::None => None,
-        };
-        if let Some(held) = held {
+        if let Table::Held(held) = *table {
+            *table = Table::Putting(held);
+            drop(table);
             self.put(held);
+            table = self.inner.table.lock();
+        }
+        let freed = matches!(*table, Table::Freed);
+        *table = Table::None;
+        drop(table);
+        if freed {
+            // Nothing of ours may go before the callback is through.
+            self.inner.callback_done.wait();
         }
         if self.kind == Kind::Legacy {
             unregister(self.number);
