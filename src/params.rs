@@ -88,13 +88,3 @@ pub(crate) fn settle_pin_kind() {
 fn number(text: &[u8]) -> Option<u32> {
     core::str::from_utf8(text).ok()?.parse().ok()
 }
-
-/// Logs an information line, if the administrator wants them.
-#[macro_export]
-macro_rules! info {
-    ($($arg:tt)*) => {
-        if $crate::params::INFO.get() != 0 {
-            kernel::prelude::pr_info!($($arg)*);
-        }
-    };
-}

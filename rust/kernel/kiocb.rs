@@ -165,8 +165,11 @@ pub fn transfer(file: &IoFile, direction: Direction, pos: i64, segment: &Segment
     let iocb = iocb.as_mut_ptr();
     // SAFETY: Memory for an iocb; the file is open and outlives it.
     unsafe { bindings::nvfs_helper_init_sync_kiocb(iocb, file.as_ptr()) };
-    // SAFETY: Set up just now.
-    unsafe { (*iocb).ki_pos = pos };
+    // SAFETY: Set up just now. `O_DIRECT` may be gone from the file by now, but never its ability.
+    unsafe {
+        (*iocb).ki_pos = pos;
+        (*iocb).ki_flags |= bindings::IOCB_DIRECT as c_int;
+    }
     // SAFETY: `ki_complete` is `None`, so it is over when `start` returns.
     let ret = unsafe { start(iocb, file, direction, segment) };
     // SAFETY: It is over, so the iocb is ours again.
@@ -274,6 +277,7 @@ pub fn submit<T: Completed>(
     // SAFETY: The slot is ours.
     unsafe {
         (*iocb).ki_pos = pos;
+        (*iocb).ki_flags |= bindings::IOCB_DIRECT as c_int;
         (*iocb).ki_complete = Some(complete::<T>);
         *slot.owner.get() = Some(raw.cast());
         *slot.freezable.get() = direction == Direction::Write && file.is_regular();
