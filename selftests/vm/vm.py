@@ -6,6 +6,7 @@ each run with its drives, its BARs and serial.log.
 """
 
 import argparse
+import contextlib
 import ctypes
 import fcntl
 import glob
@@ -279,6 +280,16 @@ def boot(opts, folder, judge):
     judge.finish(code)
 
 
+@contextlib.contextmanager
+def built(flavour):
+    """Waits for a build that is going on, and holds off the next one."""
+    with open(f"/build/{flavour}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if not os.path.exists(f"/build/{flavour}/.built"):
+            sys.exit(f"run: nothing built, or the last build failed: build {flavour}")
+        yield
+
+
 def run_folder(name):
     """A folder of our own, locked for as long as we live; emptied of an earlier run."""
     for n in itertools.count(1):
@@ -306,15 +317,14 @@ def main():
     kernel = FLAVOURS[opts.flavour][0]
     if not os.path.exists(f"{TREE}/selftests/suites/{opts.suite}.sh"):
         sys.exit(f"run: no suite {opts.suite}")
-    if not os.path.exists(f"/build/{opts.flavour}/.built"):
-        sys.exit(f"run: nothing built, or the last build failed: build {opts.flavour}")
     die_with_parent()
     start = time.monotonic()
     configuration = f"{opts.suite}-{opts.topology}-{opts.cpu}-{opts.iommu}"
     if opts.flavour != "stock":
         configuration += f"-{opts.flavour}"
     folder = run_folder(configuration)
-    initramfs(kernel, opts.flavour, opts.suite, folder)
+    with built(opts.flavour):
+        initramfs(kernel, opts.flavour, opts.suite, folder)
     for serial, image in images().items():
         quiet("cp", "--sparse=always", "--reflink=auto", image, f"{folder}/{serial}")
 

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The end of a buffer while a transfer is under way: GPU memory freed, munmap, everything closed,
+ * SIGKILL, at moments that differ from round to round. Afterwards nothing may be left.
+ *
+ * usage: life FILE ROUNDS
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../lib/gpu.h"
+#include "../lib/nvfs.h"
+#include "../lib/tap.h"
+
+#define SIZE (4 * MIB)
+
+enum way { FREE, UNMAP, CLOSE, KILL, NR_WAYS };
+
+static const char *const way_names[] = { "GPU memory freed", "munmap", "close", "SIGKILL" };
+
+static const char *path;
+
+struct round {
+	struct gpu gpu;
+	struct nvfs_buffer buf;
+	uint64_t va;
+	int node, fd;
+	bool async, write;
+	ssize_t result;
+};
+
+/* A pause of up to a millisecond, which is no synchronisation: only where the race falls. */
+static void drift(unsigned int round)
+{
+	struct timespec pause = { .tv_nsec = (round * 7919 % 97) * 10000 };
+
+	nanosleep(&pause, NULL);
+}
+
+static void begin(struct round *r, unsigned int round)
+{
+	struct fake_nvidia_info info;
+
+	memset(r, 0, sizeof(*r));
+	r->async = round & 1;
+	r->write = round & 2;
+	r->node = nvfs_open(round % 16, O_RDWR);
+	r->fd = open(path, O_RDWR | O_DIRECT);
+	if (r->node < 0 || r->fd < 0 || gpu_open(&r->gpu, 0) || gpu_info(&r->gpu, &info) ||
+	    gpu_alloc(&r->gpu, SIZE, round & 4 ? FAKE_NVIDIA_SCRAMBLED : 0, &r->va) ||
+	    nvfs_register(&r->buf, r->node, r->va, SIZE, MIB, info.pdevinfo))
+		tap_bail("round %u does not begin: %s", round, strerror(errno));
+}
+
+static void *io(void *arg)
+{
+	struct round *r = arg;
+
+	if (r->async)
+		r->result = nvfs_submit(&r->buf, r->write ? NVFS_IOCTL_WRITE : NVFS_IOCTL_READ,
+					r->fd, 0, SIZE, 0);
+	else
+		r->result = r->write ? nvfs_write(&r->buf, r->fd, 0, SIZE, 0) :
+				       nvfs_read(&r->buf, r->fd, 0, SIZE, 0);
+	return NULL;
+}
+
+static bool one_round(enum way way, unsigned int round)
+{
+	struct round r;
+	pthread_t thread;
+	pid_t child;
+	bool good = true;
+	int status;
+
+	if (way == KILL) {
+		child = fork();
+		if (child < 0)
+			return false;
+		if (!child) {
+			begin(&r, round);
+			for (;;) {
+				io(&r);
+				if (r.async && r.result == 0)
+					nvfs_wait(&r.buf);
+			}
+		}
+		drift(round * 31);
+		drift(round);
+		kill(child, SIGKILL);
+		return waitpid(child, &status, 0) == child;
+	}
+	begin(&r, round);
+	if (pthread_create(&thread, NULL, io, &r))
+		return false;
+	drift(round);
+	switch (way) {
+	case FREE:
+		good = !gpu_free(&r.gpu, r.va);
+		break;
+	case UNMAP:
+		munmap(r.buf.shadow, r.buf.window);
+		break;
+	default:
+		close(r.node);
+		gpu_close(&r.gpu);
+	}
+	pthread_join(thread, NULL);
+	/* A request that was there first ends by itself, into the meta block. */
+	if (r.async && r.result == 0)
+		good = nvfs_wait(&r.buf) != -ETIMEDOUT && good;
+	/* -EPROTO: the node was closed before the request came, so it ended with EBADF. */
+	if (r.result < 0 && r.result != -EIO && r.result != -EBUSY && r.result != -EINVAL &&
+	    !(way == CLOSE && r.result == -EPROTO)) {
+		tap_diag("%s, round %u: %zd", way_names[way], round, r.result);
+		good = false;
+	}
+	if (way != UNMAP)
+		nvfs_unregister(&r.buf);
+	else
+		munmap(r.buf.meta, 4096);
+	close(r.fd);
+	if (way != CLOSE) {
+		close(r.node);
+		gpu_close(&r.gpu);
+	}
+	return good;
+}
+
+static long long number_in(const char *file, const char *key)
+{
+	static char text[65536];
+	const char *at;
+
+	if (nvfs_read_text(file, text, sizeof(text)) <= 0)
+		return -1;
+	at = strstr(text, key);
+	return at ? atoll(at + strlen(key)) : -1;
+}
+
+/* Memory that is free, without what caches and the lists of each CPU hold back. */
+static long long available(void)
+{
+	nvfs_write_text("/proc/sys/vm/drop_caches", "3");
+	nvfs_write_text("/proc/sys/vm/compact_memory", "1");
+	return number_in("/proc/meminfo", "MemAvailable:");
+}
+
+/* Waits, by the clock, for what the last dying process still holds. */
+static bool settles(struct gpu *gpu, struct fake_nvidia_counts *counts)
+{
+	double end = nvfs_seconds() + 10;
+
+	do {
+		if (gpu_counts(gpu, counts))
+			return false;
+		if (!counts->tables && !counts->pinned_pages &&
+		    nvfs_stat("Bar1-map", "active") == 0)
+			return true;
+		sched_yield();
+	} while (nvfs_seconds() < end);
+	return false;
+}
+
+int main(int argc, char **argv)
+{
+	struct fake_nvidia_counts counts;
+	unsigned int legacy, way, round, rounds, bad;
+	long long before, after;
+	struct gpu gpu;
+	double end;
+
+	if (argc != 3)
+		tap_bail("usage: %s FILE ROUNDS", argv[0]);
+	path = argv[1];
+	rounds = atoi(argv[2]);
+	/* What the kernel keeps for the next time is there before the first look at the memory. */
+	for (way = 0; way < NR_WAYS; way++)
+		for (round = 0; round < 40; round++)
+			one_round(way, round);
+	before = available();
+	for (legacy = 0; legacy < 2; legacy++) {
+		nvfs_set_parameter("use_legacy_p2p_allocation", legacy ? "1" : "0");
+		for (way = 0; way < NR_WAYS; way++) {
+			for (round = bad = 0; round < rounds; round++)
+				bad += !one_round(way, round);
+			tap_is(bad, 0, "%s during I/O, %s pins, %u rounds", way_names[way],
+			       legacy ? "legacy" : "persistent", rounds);
+		}
+	}
+	if (gpu_open(&gpu, 0))
+		tap_bail("no GPU");
+	tap_ok(settles(&gpu, &counts), "no pin and no page table is left");
+	tap_diag("%llu gets, %llu persistent, %llu callbacks", (unsigned long long)
+		 counts.ok[FAKE_NVIDIA_GET_PAGES], (unsigned long long)
+		 counts.ok[FAKE_NVIDIA_GET_PAGES_PERSISTENT],
+		 (unsigned long long)counts.callbacks);
+	tap_is(counts.misuse, 0, "the GPU driver was not misused");
+	tap_is(counts.callbacks_done, counts.callbacks, "each callback returned");
+	tap_is(counts.ok[FAKE_NVIDIA_PUT_PAGES_PERSISTENT],
+	       counts.ok[FAKE_NVIDIA_GET_PAGES_PERSISTENT], "persistent: as many puts as gets");
+	/* Folds the counters of all CPUs. */
+	nvfs_write_text("/proc/sys/vm/stat_refresh", "1");
+	tap_is(number_in("/proc/vmstat", "nr_foll_pin_released "),
+	       number_in("/proc/vmstat", "nr_foll_pin_acquired "), "no user page is left pinned");
+	/* The lists of each CPU go back by and by; a leak of 1,600 rounds would not. */
+	end = nvfs_seconds() + 20;
+	do
+		after = available();
+	while (before - after >= 8192 && nvfs_seconds() < end);
+	tap_ok(before - after < 8192, "MemAvailable is what it was: %lld KiB, then %lld", before,
+	       after);
+	return tap_plan();
+}
