@@ -10,6 +10,7 @@ use crate::params::{
     P2pdma, //
 };
 use kernel::{
+    alloc::AllocError,
     fmt,
     prelude::*,
     seq_file::SeqFile,
@@ -29,9 +30,8 @@ use nvfs_kernel::{
     file::IoFile,
     p2pdma::{
         self,
-        CannotRegister,
         Memory,
-        NoPages, //
+        Unusable, //
     },
     pci::{
         self,
@@ -48,8 +48,13 @@ const GPU_CLASSES: [u32; 2] = [0x03_02_00, 0x03_00_00];
 /// PCI class of NVMe controllers.
 const NVME_CLASS: u32 = 0x01_08_02;
 
-/// Magic number of XFS.
+/// Magic numbers of the file systems that have all data of a file on one block device (XFS: unless
+/// it is a realtime file), and read and write it there without looking at it.
+const EXT4: u64 = 0xef53;
 const XFS: u64 = 0x5846_5342;
+
+/// How many disks a stacked one may be made of, over all levels.
+const MAX_MEMBERS: usize = 1024;
 
 /// The most that offsets may have to be aligned to, in bytes: the unit of all requests.
 const BLOCK: u32 = 4096;
@@ -66,16 +71,16 @@ pub(crate) enum Refusal {
     Off,
     /// The GPU memory is in no BAR.
     NoGpu,
-    /// The GPU's BAR has no peer-to-peer pages and cannot be given any.
-    Bar(Address, CannotRegister),
-    /// The GPU driver's list of pages makes no sense.
-    Pages(Address),
+    /// The memory in the GPU's BAR cannot be used.
+    Bar(Address, Unusable),
     /// Memory of our own is short.
     NoMemory,
     /// Neither a regular file nor a block device.
     Kind,
     /// The file system has no block device, or several.
     NoDevice(u64),
+    /// It is not known where the file system has its data.
+    FileSystem(u64),
     /// The file system maps its data directly.
     Dax,
     /// The file system does not read and write this file directly.
@@ -87,14 +92,20 @@ pub(crate) enum Refusal {
     /// The data is on another device than the file system's.
     Realtime,
     /// The disk's driver does not take peer-to-peer pages.
-    Driver(Name),
-    /// The disk is not on the PCI bus, or hides behind NVMe multipath.
-    NotPci(Name),
+    Driver {
+        gpu: Address,
+        drive: Option<Address>,
+        disk: Name,
+    },
+    /// The disk is not on the PCI bus, nor made of others that are; or it was just removed.
+    NotPci { gpu: Address, disk: Name },
     /// The topology does not let the drive reach the GPU.
     Topology {
         gpu: Address,
         drive: Address,
         disk: Name,
+        /// There is a common switch, but it sends everything up to the host bridge.
+        redirected: bool,
     },
 }
 
@@ -116,21 +127,26 @@ impl fmt::Display for Refusal {
                 "P2PDMA is off and no storage driver with nvidia-fs hooks has the device (cure: p2pdma=auto)",
             ),
             Self::NoGpu => f.write_str("the GPU memory is in no PCI BAR"),
-            Self::Bar(gpu, why) => f.write_fmt(fmt!("GPU {gpu}: its memory BAR has no peer-to-peer pages and cannot be given any: {why}")),
-            Self::Pages(gpu) => {
-                f.write_fmt(fmt!("GPU {gpu}: the GPU driver's page table is not inside one BAR"))
-            }
+            Self::Bar(gpu, why) => f.write_fmt(fmt!("GPU {gpu}: the memory in its BAR cannot be used by peers: {why}")),
             Self::NoMemory => f.write_str("out of memory"),
             Self::Kind => f.write_str("neither a regular file nor a block device"),
             Self::NoDevice(magic) => f.write_fmt(fmt!("file system {magic:#x} is not on one block device (cure: ext4 or xfs on NVMe)")),
+            Self::FileSystem(magic) => f.write_fmt(fmt!("file system {magic:#x} may have its data elsewhere than on its block device (cure: ext4 or xfs)")),
             Self::Dax => f.write_str("the file is DAX, there is no DMA (cure: mount -o dax=never)"),
             Self::Buffered(magic) => f.write_fmt(fmt!("file system {magic:#x} does no direct I/O on this file (data journalling, inline data, encryption or verity?)")),
             Self::Unknown(magic) => f.write_fmt(fmt!("file system {magic:#x} does not tell whether it does direct I/O (cure: ext4 or xfs)")),
             Self::Alignment(unit) => f.write_fmt(fmt!("direct I/O on this file needs multiples of {unit} bytes, more than 4096")),
             Self::Realtime => f.write_str("the data is on the XFS realtime device"),
-            Self::Driver(disk) => f.write_fmt(fmt!("{disk}: its driver takes no peer-to-peer pages (cure: plain NVMe, or md raid0/1/10 of it; no dm, no loop)")),
-            Self::NotPci(disk) => f.write_fmt(fmt!("{disk}: no PCI function known (cure for NVMe multipath: nvme_core.multipath=N)")),
-            Self::Topology { gpu, drive, disk } => f.write_fmt(fmt!("GPU {gpu} and drive {drive} ({disk}) cannot reach each other: no common PCIe switch, and the host bridge is not known to forward (cure: a slot under one switch, or another CPU)")),
+            Self::Driver { gpu, drive, disk } => {
+                f.write_fmt(fmt!("GPU {gpu} and {disk}"))?;
+                if let Some(drive) = drive {
+                    f.write_fmt(fmt!(" (drive {drive})"))?;
+                }
+                f.write_str(": its driver takes no peer-to-peer pages (cure: plain NVMe, or md raid0/1/10 of it; no dm, no loop)")
+            }
+            Self::NotPci { gpu, disk } => f.write_fmt(fmt!("GPU {gpu} and {disk}: it is on no PCI function (cure: local NVMe)")),
+            Self::Topology { gpu, drive, disk, redirected: false } => f.write_fmt(fmt!("GPU {gpu} and drive {drive} ({disk}) cannot reach each other: no common PCIe switch, and the host bridge is not known to forward (cure: a slot under one switch, or another CPU)")),
+            Self::Topology { gpu, drive, disk, redirected: true } => f.write_fmt(fmt!("GPU {gpu} and drive {drive} ({disk}) cannot reach each other: ACS sends all traffic of their common switch to the host bridge, which is not known to forward (cure: ACS off in the BIOS, or kernel option pci=disable_acs_redir=)")),
         }
     }
 }
@@ -152,44 +168,64 @@ impl Gpu {
     /// The pages of its memory at `extents`, those that its driver made or, if there are none,
     /// those that we make for all of the BAR. May sleep.
     pub(crate) fn memory(&self, extents: &[Extent]) -> Result<Memory, Refusal> {
-        let address = self.function.address();
-        match Memory::new(&self.bar, extents) {
-            Err(NoPages::Missing) => p2pdma::register(&self.function, &self.bar)
-                .map_err(|why| Refusal::Bar(address, why))?,
-            other => return other.map_err(|e| refusal(address, e)),
-        }
-        Memory::new(&self.bar, extents).map_err(|e| refusal(address, e))
+        Memory::new(&self.function, &self.bar, extents).map_err(|why| match why {
+            Unusable::NoMemory => Refusal::NoMemory,
+            why => Refusal::Bar(self.function.address(), why),
+        })
     }
 
     /// Whether a disk, and each that it is made of, can reach it. May sleep.
     fn reaches(&self, disk: &Disk) -> Result<(), Refusal> {
-        if !disk.takes_p2pdma() {
-            return Err(Refusal::Driver(disk.name()));
+        let gpu = self.function.address();
+        let mut disks = KVec::new();
+        disks.push(disk.clone(), GFP_KERNEL)?;
+        let mut next = 0;
+        while let Some(disk) = disks.get(next).cloned() {
+            next += 1;
+            let function = disk.pci_function();
+            if !disk.takes_p2pdma() {
+                return Err(Refusal::Driver {
+                    gpu,
+                    drive: function.map(|drive| drive.address()),
+                    disk: disk.name(),
+                });
+            }
+            match function {
+                Some(drive) => self.reaches_drive(&drive, &disk)?,
+                None => {
+                    let members = disk.members().map_err(|_| Refusal::NoMemory)?;
+                    if members.is_empty() || members.len() + disks.len() > MAX_MEMBERS {
+                        return Err(Refusal::NotPci {
+                            gpu,
+                            disk: disk.name(),
+                        });
+                    }
+                    for member in members {
+                        disks.push(member, GFP_KERNEL)?;
+                    }
+                }
+            }
         }
-        disk.each_member(&mut |member| {
-            if !member.takes_p2pdma() {
-                return Err(Refusal::Driver(member.name()));
-            }
-            let Some(drive) = member.pci_function() else {
-                return Err(Refusal::NotPci(member.name()));
-            };
-            match self.function.distance_to(&drive) {
-                Some(_) => Ok(()),
-                None => Err(Refusal::Topology {
-                    gpu: self.function.address(),
-                    drive: drive.address(),
-                    disk: member.name(),
-                }),
-            }
-        })
+        Ok(())
+    }
+
+    /// Whether the kernel allows DMA between a drive and its memory.
+    fn reaches_drive(&self, drive: &Function, disk: &Disk) -> Result<(), Refusal> {
+        match self.function.distance_to(drive) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::Topology {
+                gpu: self.function.address(),
+                drive: drive.address(),
+                disk: disk.name(),
+                redirected: self.function.shares_bridge_with(drive),
+            }),
+        }
     }
 }
 
-fn refusal(gpu: Address, e: NoPages) -> Refusal {
-    match e {
-        NoPages::Missing => Refusal::Bar(gpu, CannotRegister::Partial),
-        NoPages::Malformed => Refusal::Pages(gpu),
-        NoPages::NoMemory => Refusal::NoMemory,
+impl From<AllocError> for Refusal {
+    fn from(_: AllocError) -> Self {
+        Self::NoMemory
     }
 }
 
@@ -214,8 +250,13 @@ pub(crate) fn check(gpu: &Gpu, file: &IoFile) -> Result<(), Refusal> {
         Some(unit) if unit > BLOCK => return Err(Refusal::Alignment(unit)),
         Some(_) => (),
     }
-    if magic == XFS && !file.is_block_device() && file.is_realtime() {
-        return Err(Refusal::Realtime);
+    if !file.is_block_device() {
+        match magic {
+            EXT4 => (),
+            XFS if file.is_realtime() => return Err(Refusal::Realtime),
+            XFS => (),
+            _ => return Err(Refusal::FileSystem(magic)),
+        }
     }
     gpu.reaches(&disk)
 }
@@ -291,8 +332,12 @@ fn gpus() -> impl Iterator<Item = Gpu> {
 /// storage drivers with hooks), and for `none` the first condition that fails, in words, else `-`.
 pub(crate) fn show_paths(m: &SeqFile) {
     seq_print!(m, "gpu          device       path     reason\n");
+    let Ok(disks) = block::disks() else {
+        seq_print!(m, "# out of memory\n");
+        return;
+    };
     for gpu in gpus() {
-        block::each_disk(|disk| {
+        for disk in &disks {
             let address = gpu.function.address();
             let name = disk.name();
             // The padding of a name that has its own way of being shown.
@@ -301,7 +346,7 @@ pub(crate) fn show_paths(m: &SeqFile) {
                 Ok(()) => seq_print!(m, "{} {} p2pdma   -\n", address, text),
                 Err(why) => seq_print!(m, "{} {} none     {}\n", address, text, why),
             }
-        });
+        }
     }
 }
 
@@ -323,16 +368,16 @@ fn would_work(gpu: &Gpu, disk: &Disk) -> Result<(), Refusal> {
     if params::p2pdma() == P2pdma::Off {
         return Err(Refusal::Off);
     }
-    gpu.reaches(disk)?;
-    p2pdma::can_register(&gpu.function, &gpu.bar)
-        .map_err(|why| Refusal::Bar(gpu.function.address(), why))
+    p2pdma::can_use(&gpu.function, &gpu.bar)
+        .map_err(|why| Refusal::Bar(gpu.function.address(), why))?;
+    gpu.reaches(disk)
 }
 
 /// Whether some NVMe drive can be reached from some GPU. May sleep.
 pub(crate) fn nvme_available() -> bool {
     params::p2pdma() != P2pdma::Off
         && gpus().any(|gpu| {
-            p2pdma::can_register(&gpu.function, &gpu.bar).is_ok()
+            p2pdma::can_use(&gpu.function, &gpu.bar).is_ok()
                 && pci::functions().any(|drive| {
                     drive.class() == NVME_CLASS && gpu.function.distance_to(&drive).is_some()
                 })

@@ -57,11 +57,6 @@ void nvfs_helper_device_unlock(struct device *dev)
 	device_unlock(dev);
 }
 
-int nvfs_helper_dev_to_node(struct device *dev)
-{
-	return dev_to_node(dev);
-}
-
 int nvfs_helper_file_getattr(struct file *file, struct kstat *stat, u32 mask)
 {
 	return vfs_getattr_nosec(&file->f_path, stat, mask, AT_STATX_SYNC_AS_STAT);
@@ -123,7 +118,13 @@ unsigned long nvfs_helper_pci_resource_flags(struct pci_dev *pdev, int bar)
 
 bool nvfs_helper_pgmap_is_p2pdma(const struct dev_pagemap *pgmap)
 {
-	return pgmap->type == MEMORY_DEVICE_PCI_P2PDMA && pgmap->nr_range == 1;
+	return pgmap->type == MEMORY_DEVICE_PCI_P2PDMA;
+}
+
+/* memremap_pages() counts a range when its memory map is filled, after the map can be found. */
+bool nvfs_helper_pgmap_is_ready(const struct dev_pagemap *pgmap)
+{
+	return smp_load_acquire(&pgmap->nr_range) == 1;
 }
 
 u64 nvfs_helper_pgmap_last(const struct dev_pagemap *pgmap)

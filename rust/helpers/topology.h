@@ -23,7 +23,6 @@ void nvfs_helper_disk_unlock(struct gendisk *disk);
 const char *nvfs_helper_dev_name(const struct device *dev);
 bool nvfs_helper_device_trylock(struct device *dev);
 void nvfs_helper_device_unlock(struct device *dev);
-int nvfs_helper_dev_to_node(struct device *dev);
 
 /* linux/fileattr.h, linux/fs.h */
 int nvfs_helper_file_getattr(struct file *file, struct kstat *stat, u32 mask);
@@ -31,6 +30,7 @@ int nvfs_helper_file_xflags(struct file *file, u32 *xflags);
 
 /* linux/memremap.h, linux/mm.h */
 bool nvfs_helper_pgmap_is_p2pdma(const struct dev_pagemap *pgmap);
+bool nvfs_helper_pgmap_is_ready(const struct dev_pagemap *pgmap);
 u64 nvfs_helper_pgmap_last(const struct dev_pagemap *pgmap);
 void nvfs_helper_put_dev_pagemap(struct dev_pagemap *pgmap);
 bool nvfs_helper_pfn_is_pci_p2pdma(unsigned long pfn);

@@ -16,7 +16,6 @@ use core::{
     mem::MaybeUninit,
     ptr::{
         null,
-        null_mut,
         NonNull, //
     },
 };
@@ -24,9 +23,6 @@ use kernel::{
     fmt,
     prelude::*, //
 };
-
-/// How deep disks may be stacked.
-const MAX_DEPTH: u32 = 8;
 
 /// How deep below a PCI function its disks are looked for.
 const MAX_NESTING: u32 = 6;
@@ -144,66 +140,152 @@ impl Disk {
         sectors == 0
     }
 
-    /// The PCI function that it hangs on, if any.
-    pub fn pci_function(&self) -> Option<Function> {
-        // SAFETY: By the type invariant; a device keeps its parents.
-        unsafe { Function::of_device(self.device()) }
-    }
-
-    /// Whether `self`, or a partition of it, is a part of `holder`. May sleep.
-    fn is_part_of(&self, part: NonNull<bindings::block_device>, holder: &Disk) -> bool {
-        let disk = self.0.as_ptr();
-        // SAFETY: By the type invariant. The lock keeps the holders' folder, see `del_gendisk`.
-        unsafe { bindings::nvfs_helper_disk_lock(disk) };
+    /// Keeps the disk from being removed, unless it is being removed already. May sleep.
+    fn lock(&self) -> Option<LiveDisk<'_>> {
         // SAFETY: By the type invariant.
-        let live = unsafe { bindings::nvfs_helper_disk_is_live(disk) };
-        // SAFETY: The caller holds the device of the part.
-        let folder = unsafe { (*part.as_ptr()).bd_holder_dir };
-        let mut found = null_mut();
-        if live && !folder.is_null() {
-            // SAFETY: The folder of a live disk is there, by the lock; so is the holder's name.
-            found = unsafe {
-                bindings::kernfs_find_and_get_ns(
-                    (*folder).sd,
-                    (&raw const (*holder.0.as_ptr()).disk_name).cast(),
-                    null(),
-                )
-            };
-        }
-        // SAFETY: Locked above.
-        unsafe { bindings::nvfs_helper_disk_unlock(disk) };
-        // SAFETY: NULL, or a reference of ours.
-        unsafe { bindings::kernfs_put(found) };
-        !found.is_null()
+        unsafe { bindings::nvfs_helper_disk_lock(self.0.as_ptr()) };
+        // INVARIANT: Locked just now; if the disk is not live, it is unlocked again at once.
+        let locked = LiveDisk(self);
+        // SAFETY: By the type invariant.
+        unsafe { bindings::nvfs_helper_disk_is_live(self.0.as_ptr()) }.then_some(locked)
     }
 
-    /// Calls `f` for each disk that this one is made of, and that is itself made of none; for
-    /// `self` if it is not stacked. Stops at the first error. May sleep.
-    pub fn each_member<E>(&self, f: &mut dyn FnMut(&Disk) -> Result<(), E>) -> Result<(), E> {
-        self.descend(MAX_DEPTH, f)
+    /// The PCI function that it hangs on, if any. May sleep.
+    pub fn pci_function(&self) -> Option<Function> {
+        let live = self.lock()?;
+        // SAFETY: A live disk is registered, so it holds its parent, and that its own.
+        unsafe { Function::of_device((*live.0.device()).parent) }
     }
 
-    fn descend<E>(&self, depth: u32, f: &mut dyn FnMut(&Disk) -> Result<(), E>) -> Result<(), E> {
-        let Some(below) = depth
-            .checked_sub(1)
-            .filter(|_| self.pci_function().is_none())
-        else {
-            return f(self);
+    /// The disks that this one is made of: those below a stacked one, or the paths of an NVMe
+    /// multipath disk; none for all others. May sleep.
+    pub fn members(&self) -> Result<KVec<Disk>> {
+        let mut members = KVec::new();
+        let Some(live) = self.lock() else {
+            return Ok(members);
         };
-        let mut stacked = false;
+        let multipath = live.is_multipath();
+        let folder = live.members_folder();
+        drop(live);
         // SAFETY: By the type invariant the device is live, and so is its class.
         let class = unsafe { (*self.device()).class };
         for (part, disk) in Devices::new(class) {
-            if disk.0 != self.0 && disk.is_part_of(part.0, self) {
-                stacked = true;
-                disk.descend(below, f)?;
+            let is_member = if multipath {
+                disk.is_hidden() && is_path_of(disk.name().text(), self.name().text())
+            } else {
+                folder.as_ref().is_some_and(|folder| folder.has(&part))
+            };
+            if is_member && disk.0 != self.0 {
+                members.push(disk, GFP_KERNEL)?;
             }
         }
-        if stacked {
-            Ok(())
-        } else {
-            f(self)
-        }
+        Ok(members)
+    }
+}
+
+/// Whether a hidden disk, such as `nvme3c1n2`, is a path of the NVMe multipath disk `nvme3n2`.
+fn is_path_of(path: &str, whole: &str) -> bool {
+    let split = || {
+        let (subsystem, namespace) = whole.strip_prefix("nvme")?.split_once('n')?;
+        let (controller, path_namespace) = path
+            .strip_prefix("nvme")?
+            .strip_prefix(subsystem)?
+            .strip_prefix('c')?
+            .split_once('n')?;
+        let digits = !controller.is_empty() && controller.bytes().all(|b| b.is_ascii_digit());
+        Some(digits && path_namespace == namespace)
+    };
+    split().unwrap_or(false)
+}
+
+/// Whether a class has this name.
+///
+/// # Safety
+///
+/// `class` is NULL, or registered during the call.
+unsafe fn is_class(class: *const bindings::class, name: &CStr) -> bool {
+    if class.is_null() {
+        return false;
+    }
+    // SAFETY: A registered class has a name.
+    let found = unsafe { CStr::from_char_ptr((*class).name) };
+    found.to_bytes() == name.to_bytes()
+}
+
+/// A disk that is registered and stays so: `del_gendisk` marks it dead under the lock before it
+/// takes anything away from it.
+///
+/// # Invariants
+///
+/// `open_mutex` of the disk is held by the current task.
+struct LiveDisk<'a>(&'a Disk);
+
+impl LiveDisk<'_> {
+    /// Whether it is the head of an NVMe multipath disk, whose parent is a subsystem.
+    fn is_multipath(&self) -> bool {
+        // SAFETY: A registered device holds its parent.
+        let parent = unsafe { (*self.0.device()).parent };
+        // SAFETY: As above; a device holds its class.
+        !parent.is_null() && unsafe { is_class((*parent).class, c"nvme-subsystem") }
+    }
+
+    /// Its folder `slaves` in sysfs.
+    fn members_folder(&self) -> Option<Folder> {
+        // SAFETY: By the type invariant, nobody takes the folder away now.
+        let folder = NonNull::new(unsafe { (*self.0 .0.as_ptr()).slave_dir })?;
+        // SAFETY: As above.
+        unsafe { bindings::kobject_get(folder.as_ptr()) };
+        // INVARIANT: Just taken.
+        Some(Folder(folder))
+    }
+}
+
+impl Drop for LiveDisk<'_> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::nvfs_helper_disk_unlock(self.0 .0.as_ptr()) }
+    }
+}
+
+/// A counted reference on a folder in sysfs.
+///
+/// # Invariants
+///
+/// One reference on the kobject is owned.
+struct Folder(NonNull<bindings::kobject>);
+
+impl Folder {
+    /// Whether it has an entry that is named like a disk or partition.
+    fn has(&self, part: &Part) -> bool {
+        // SAFETY: By the type invariants of both. A kobject holds its node until it is released, and
+        // a node that was taken out of sysfs is empty.
+        let entry = unsafe {
+            bindings::kernfs_find_and_get_ns(
+                (*self.0.as_ptr()).sd,
+                bindings::nvfs_helper_dev_name(&raw const (*part.0.as_ptr()).bd_device),
+                null(),
+            )
+        };
+        // SAFETY: NULL, or a reference of ours.
+        unsafe { bindings::kernfs_put(entry) };
+        !entry.is_null()
+    }
+}
+
+impl Drop for Folder {
+    /// May sleep.
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::kobject_put(self.0.as_ptr()) }
+    }
+}
+
+impl Clone for Disk {
+    fn clone(&self) -> Self {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::get_device(self.device()) };
+        // INVARIANT: Just taken.
+        Self(self.0)
     }
 }
 
@@ -281,21 +363,24 @@ impl Drop for Devices {
     }
 }
 
-/// Calls `f` for each whole disk that is visible and not empty. May sleep.
+/// All whole disks that are visible and not empty, by name. May sleep.
 ///
 /// The class of block devices is not exported; it is found at a disk of a PCI function. Without one
 /// there is no disk for us.
-pub fn each_disk(mut f: impl FnMut(&Disk)) {
+pub fn disks() -> Result<KVec<Disk>> {
+    let mut disks = KVec::new();
     let Some(class) = block_class() else {
-        return;
+        return Ok(disks);
     };
     for (part, disk) in Devices::new(class.as_ptr()) {
         // SAFETY: The part is held.
         let partition = unsafe { bindings::nvfs_helper_bdev_is_partition(part.0.as_ptr()) };
         if !partition && !disk.is_hidden() && !disk.is_empty() {
-            f(&disk);
+            disks.push(disk, GFP_KERNEL)?;
         }
     }
+    disks.sort_unstable_by(|a: &Disk, b: &Disk| a.name().text().cmp(b.name().text()));
+    Ok(disks)
 }
 
 /// The class of block devices, which lives for ever.
@@ -340,13 +425,10 @@ unsafe extern "C" fn look_at(device: *mut bindings::device, search: *mut c_void)
     let search = unsafe { &mut *search.cast::<Search>() };
     // SAFETY: The driver core holds the device during the call.
     let class = unsafe { (*device).class };
-    if let Some(class) = NonNull::new(class.cast_mut()) {
-        // SAFETY: A registered class has a name.
-        let name = unsafe { CStr::from_char_ptr((*class.as_ptr()).name) };
-        if name.to_bytes() == b"block" {
-            search.found = Some(class);
-            return 1;
-        }
+    // SAFETY: The class of a registered device is registered.
+    if unsafe { is_class(class, c"block") } {
+        search.found = NonNull::new(class.cast_mut());
+        return 1;
     }
     search.below(device);
     c_int::from(search.found.is_some())

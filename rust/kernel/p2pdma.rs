@@ -2,10 +2,14 @@
 
 //! PCI peer-to-peer memory: the pages of a BAR that the block layer can do DMA to.
 //!
-//! A BAR gets its pages from its device's driver, or from [`register`]; either way they stay until
-//! that driver is unbound, whatever becomes of this module. The memory is never published, so the
-//! kernel gives none of it to others; root can take some through the device's `p2pmem/allocate` in
-//! sysfs, as it can write to the BAR through `resource*` there.
+//! A BAR gets its pages from its device's driver, or from [`Memory::new`]; either way they stay
+//! until that driver is unbound, whatever becomes of this module. The memory is never published, so
+//! the kernel gives none of it to others; root can take some through the device's `p2pmem/allocate`
+//! in sysfs, as it can write to the BAR through `resource*` there.
+//!
+//! A BAR can be found to have pages before they are made: the kernel enters the range first and
+//! fills the memory map after, for seconds if the BAR is big. So nothing here looks at a page but
+//! under the function's device lock, which is also what keeps the driver bound.
 //!
 //! C headers: `include/linux/pci-p2pdma.h`, `include/linux/memremap.h`.
 
@@ -19,7 +23,8 @@ use crate::{
     kiocb::Segment,
     pci::{
         Bar,
-        Function, //
+        Function,
+        Locked, //
     },
     platform, //
 };
@@ -28,16 +33,28 @@ use kernel::{
     error::to_result,
     fmt,
     page::PAGE_SHIFT,
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
-/// What the start and the length of memory with pages must be multiples of, in bytes: a subsection
-/// of the memory map (`SUBSECTION_SIZE`).
-const SUBSECTION: u64 = 2 << 20;
-
-/// How long [`register`] waits for a function that is locked by others.
+/// How long a function that is locked by others is waited for.
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE_MS: u32 = 10;
+
+/// How many threads are adding a BAR's pages now, which takes as long as it takes.
+static ADDING: Atomic<u32> = Atomic::new(0);
+
+/// What the start and the length of memory with pages must be multiples of, in bytes: a subsection
+/// of the memory map, 2 MiB on most machines.
+fn alignment() -> u64 {
+    // SAFETY: Returns a constant.
+    let bytes = unsafe { bindings::memremap_compat_align() };
+    // CAST: `usize` is at most 64 bits wide. `max` for the divisions to come.
+    (bytes as u64).max(1)
+}
 
 /// A counted reference on a range of device memory that has pages: they stay while it lives.
 ///
@@ -67,6 +84,12 @@ impl PageMap {
         unsafe { bindings::nvfs_helper_pgmap_is_p2pdma(self.0.as_ptr()) }
     }
 
+    /// Whether its pages are all there; not while they are being made.
+    fn is_ready(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::nvfs_helper_pgmap_is_ready(self.0.as_ptr()) }
+    }
+
     /// Address of its last byte.
     fn last(&self) -> u64 {
         // SAFETY: By the type invariant.
@@ -81,19 +104,65 @@ impl Drop for PageMap {
     }
 }
 
-/// Why [`Memory::new`] failed.
-pub enum NoPages {
-    /// There is none, or not of this kind, at some address.
-    Missing,
+/// Why memory in a BAR cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
     /// The list of extents makes no sense: empty pieces, beyond the BAR, not whole pages.
     Malformed,
     /// Memory of our own is short.
     NoMemory,
+    /// Start or length of the BAR is not a multiple of so many bytes.
+    Alignment(u64),
+    /// No driver has the device; one could not be bound after.
+    Unbound,
+    /// Its driver is being bound or unbound, or the device is being reset or suspended.
+    Locked,
+    /// A part of it has pages already, but not all that is needed.
+    Partial,
+    /// It has pages of another kind.
+    Foreign,
+    /// The kernel takes a part of it for RAM.
+    Ram,
+    /// It is at addresses that the kernel's map of memory does not reach.
+    OutOfReach,
+    /// The pages' descriptors need so many bytes, which are not free.
+    Descriptors(u64),
+    /// The kernel's own error.
+    Kernel(Error),
 }
 
-impl From<kernel::alloc::AllocError> for NoPages {
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed => f.write_str("the list of its pages is not inside one BAR"),
+            Self::NoMemory => f.write_str("out of memory"),
+            Self::Alignment(unit) => {
+                write!(f, "its start or length is not a multiple of {} MiB", unit >> 20)
+            }
+            Self::Unbound => f.write_str("no driver is bound to the device"),
+            Self::Locked => f.write_str("its driver is being bound or unbound"),
+            Self::Partial => f.write_str("another driver made pages for a part of it"),
+            Self::Foreign => f.write_str("another driver made pages of another kind for it"),
+            Self::Ram => f.write_str("the kernel takes a part of it for RAM"),
+            Self::OutOfReach => f.write_str(
+                "it is at addresses beyond the kernel's map of memory (cure: kernel option nokaslr)",
+            ),
+            Self::Descriptors(bytes) => {
+                let mib = bytes.div_ceil(1 << 20);
+                write!(f, "the descriptors of its pages need {mib} MiB of free memory")
+            }
+            // `memremap_pages` says so when the BAR is mapped with other caching.
+            Self::Kernel(e) if *e == EINVAL || *e == EBUSY => {
+                f.write_str("its driver has it mapped with other caching than the kernel's")
+            }
+            Self::Kernel(e) => write!(f, "the kernel failed with error {}", e.to_errno()),
+        }
+    }
+}
+
+impl From<kernel::alloc::AllocError> for Unusable {
     fn from(_: kernel::alloc::AllocError) -> Self {
-        NoPages::NoMemory
+        Unusable::NoMemory
     }
 }
 
@@ -117,9 +186,22 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// The memory at `extents`, all of which must be in `bar`. Costs one look-up for each extent.
-    /// May sleep.
-    pub fn new(bar: &Bar, extents: &[Extent]) -> Result<Self, NoPages> {
+    /// The memory at `extents`, all of which must be in the BAR: with the pages that the device's
+    /// driver made or, if there are none, with pages that are now made for all of the BAR.
+    ///
+    /// May sleep. It costs one look-up for each extent; making the pages costs 64 bytes of memory
+    /// for each 4 KiB of the BAR, and some milliseconds to seconds, once.
+    pub fn new(function: &Function, bar: &Bar, extents: &[Extent]) -> Result<Self, Unusable> {
+        let locked = lock(function)?;
+        if let Some(memory) = Self::existing(bar, extents)? {
+            return Ok(memory);
+        }
+        register(&locked, bar)?;
+        Self::existing(bar, extents)?.ok_or(Unusable::Partial)
+    }
+
+    /// The memory at `extents`; `None` if a part has no pages. The function is locked.
+    fn existing(bar: &Bar, extents: &[Extent]) -> Result<Option<Self>, Unusable> {
         let mut memory = Self {
             kvecs: KVVec::new(),
             starts: KVVec::new(),
@@ -128,46 +210,62 @@ impl Memory {
         };
         let page_mask = (1u64 << PAGE_SHIFT) - 1;
         for extent in joined(extents) {
-            let extent = extent.map_err(|_| NoPages::Malformed)?;
-            let end = extent.end().ok_or(NoPages::Malformed)?;
+            let extent = extent.map_err(|_| Unusable::Malformed)?;
+            let end = extent.end().ok_or(Unusable::Malformed)?;
             if bar.offset_of(extent.phys).is_none()
                 || end.saturating_sub(1) > bar.last()
                 || (extent.phys | end) & page_mask != 0
             {
-                return Err(NoPages::Malformed);
+                return Err(Unusable::Malformed);
             }
             let mut rest = Some(extent);
             while let Some(part) = rest {
-                let last = memory.map_around(part.phys)?;
+                let Some(last) = memory.map_around(part.phys)? else {
+                    return Ok(None);
+                };
                 let (first, more) = part.split_after(last);
                 if first.len == 0 {
-                    return Err(NoPages::Malformed);
+                    return Err(Unusable::Malformed);
                 }
                 memory.push(first)?;
                 rest = more;
             }
         }
-        Ok(memory)
+        Ok(Some(memory))
     }
 
-    /// Holds the map around an address, once for each map; returns its last address.
-    fn map_around(&mut self, phys: u64) -> Result<u64, NoPages> {
-        let map = PageMap::of(phys)
-            .filter(PageMap::is_p2pdma)
-            .ok_or(NoPages::Missing)?;
+    /// Holds the map around an address, once for each map; returns its last address, or `None` if
+    /// there is no map.
+    fn map_around(&mut self, phys: u64) -> Result<Option<u64>, Unusable> {
+        let Some(map) = PageMap::of(phys) else {
+            return Ok(None);
+        };
+        if !map.is_p2pdma() {
+            return Err(Unusable::Foreign);
+        }
+        if !map.is_ready() {
+            return Err(Unusable::Locked);
+        }
         let last = map.last();
         if !self._maps.iter().any(|held| held.0 == map.0) {
             self._maps.push(map, GFP_KERNEL)?;
         }
-        Ok(last)
+        Ok(Some(last))
     }
 
     /// Adds memory that one of the maps has.
-    fn push(&mut self, extent: Extent) -> Result<(), NoPages> {
-        let pfn = usize::try_from(extent.phys >> PAGE_SHIFT).map_err(|_| NoPages::Malformed)?;
+    fn push(&mut self, extent: Extent) -> Result<(), Unusable> {
+        let pfn = usize::try_from(extent.phys >> PAGE_SHIFT).map_err(|_| Unusable::Malformed)?;
+        // SAFETY: Any number may be asked for.
+        if !unsafe { bindings::nvfs_helper_pfn_is_pci_p2pdma(pfn) } {
+            return Err(Unusable::Foreign);
+        }
         // SAFETY: The map that is held has a page for this address.
         let base = unsafe { bindings::nvfs_helper_pfn_address(pfn) };
-        let len = self.len.checked_add(extent.len).ok_or(NoPages::Malformed)?;
+        let len = self
+            .len
+            .checked_add(extent.len)
+            .ok_or(Unusable::Malformed)?;
         self.starts.push(self.len, GFP_KERNEL_ACCOUNT)?;
         self.kvecs.push(
             bindings::kvec {
@@ -198,106 +296,129 @@ impl Memory {
     }
 }
 
-/// Why a BAR cannot be given pages.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum CannotRegister {
-    /// Start or length of the BAR.
-    Alignment,
-    /// No driver has the device; one could not be bound after.
-    Unbound,
-    /// Its driver is being bound or unbound.
-    Locked,
-    /// A part of it has pages already, but not all.
-    Partial,
-    /// The kernel's own error.
-    Kernel(Error),
-}
-
-impl fmt::Display for CannotRegister {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Alignment => f.write_str("its start or length is not a multiple of 2 MiB"),
-            Self::Unbound => f.write_str("no driver is bound to the GPU"),
-            Self::Locked => f.write_str("its driver is being bound or unbound"),
-            Self::Partial => f.write_str("another driver made pages for a part of it"),
-            Self::Kernel(e) => write!(f, "the kernel failed with error {}", e.to_errno()),
+/// Locks a function.
+///
+/// Waiting for it could be for ever: who unbinds its driver holds the lock, and may wait for our
+/// transfers to end. Only our own registrations, which wait for nobody, are waited for in any case.
+fn lock(function: &Function) -> Result<Locked<'_>, Unusable> {
+    let mut tries = 0;
+    while tries < LOCK_TRIES && !platform::is_dying() {
+        if let Some(locked) = function.try_lock() {
+            return Ok(locked);
         }
+        if ADDING.load(Relaxed) == 0 {
+            tries += 1;
+        }
+        platform::sleep_ms(LOCK_PAUSE_MS);
     }
+    Err(Unusable::Locked)
 }
 
-/// How much of a BAR has pages.
+/// How much of a BAR has peer-to-peer pages, or is about to.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Coverage {
     None,
     Some,
     All,
 }
 
-fn coverage(bar: &Bar) -> Coverage {
-    let mut seen = (false, false);
+fn coverage(bar: &Bar) -> Result<Coverage, Unusable> {
+    let unit = alignment();
+    let (mut with, mut without) = (false, false);
     let mut at = bar.start;
-    loop {
+    while at <= bar.last() {
         // On to the end of the map, or to the next place where one can begin.
-        let next = match PageMap::of(at).filter(PageMap::is_p2pdma) {
+        let next = match PageMap::of(at) {
+            Some(map) if !map.is_p2pdma() => return Err(Unusable::Foreign),
             Some(map) => {
-                seen.0 = true;
-                map.last().saturating_add(1)
+                with = true;
+                map.last().checked_add(1)
             }
             None => {
-                seen.1 = true;
-                at.saturating_add(SUBSECTION)
+                without = true;
+                (at - at % unit).checked_add(unit)
             }
         };
-        if next > bar.last() || next <= at {
+        let Some(next) = next.filter(|next| *next > at) else {
             break;
-        }
+        };
         at = next;
     }
-    match seen {
+    Ok(match (with, without) {
         (true, false) => Coverage::All,
         (true, true) => Coverage::Some,
         (false, _) => Coverage::None,
+    })
+}
+
+/// Whether memory in a BAR could be used, as far as it can be told without doing anything: either
+/// its driver made pages for it (for some of it: those may be all that it gives away), or we can.
+/// May sleep.
+pub fn can_use(function: &Function, bar: &Bar) -> Result<(), Unusable> {
+    match coverage(bar)? {
+        Coverage::All | Coverage::Some => Ok(()),
+        Coverage::None => can_add(function, bar),
     }
 }
 
-/// What [`register`] would say, as far as it can be told without doing it. May sleep.
-pub fn can_register(function: &Function, bar: &Bar) -> Result<(), CannotRegister> {
-    match coverage(bar) {
-        Coverage::All => return Ok(()),
-        Coverage::Some => return Err(CannotRegister::Partial),
-        Coverage::None => (),
-    }
-    if bar.start % SUBSECTION != 0 || bar.len % SUBSECTION != 0 {
-        return Err(CannotRegister::Alignment);
+/// Whether a BAR without pages can be given some. All that the kernel would answer with a warning
+/// and a backtrace is found here, see `pagemap_range` in `mm/memremap.c`, `__add_pages` in
+/// `mm/memory_hotplug.c` and `add_pages` in `arch/x86/mm/init_64.c`.
+fn can_add(function: &Function, bar: &Bar) -> Result<(), Unusable> {
+    let unit = alignment();
+    if bar.start % unit != 0 || bar.len % unit != 0 {
+        return Err(Unusable::Alignment(unit));
     }
     if !function.is_bound() {
-        return Err(CannotRegister::Unbound);
+        return Err(Unusable::Unbound);
+    }
+    let len = usize::try_from(bar.len).map_err(|_| Unusable::OutOfReach)?;
+    // SAFETY: Only looks at the tree of resources.
+    let ram = unsafe {
+        bindings::region_intersects(
+            bar.start,
+            len,
+            // CAST: Flags, 32 bits wide.
+            bindings::IORESOURCE_SYSTEM_RAM as c_ulong,
+            bindings::IORES_DESC_NONE as c_ulong,
+        )
+    };
+    if u32::try_from(ram) != Ok(bindings::REGION_DISJOINT) {
+        return Err(Unusable::Ram);
+    }
+    // SAFETY: Only computes.
+    let reach = unsafe { bindings::mhp_get_pluggable_range(true) };
+    if bar.start < reach.start || bar.last() > reach.end {
+        return Err(Unusable::OutOfReach);
+    }
+    // One descriptor a page, and a quarter on top for page tables and for others.
+    let pages = bar.len >> PAGE_SHIFT;
+    // CAST: The size of a type.
+    let bytes = pages.saturating_mul(size_of::<bindings::page>() as u64);
+    let bytes = bytes.saturating_add(bytes / 4);
+    // SAFETY: Only reads counters.
+    let free = unsafe { bindings::si_mem_available() };
+    if u64::try_from(free).unwrap_or(0) < bytes >> PAGE_SHIFT {
+        return Err(Unusable::Descriptors(bytes));
     }
     Ok(())
 }
 
 /// Makes sure that all of a BAR has peer-to-peer pages, for as long as its driver stays bound.
 ///
-/// May sleep. It costs 64 bytes of memory for each 4 KiB of the BAR, and some milliseconds, once.
-pub fn register(function: &Function, bar: &Bar) -> Result<(), CannotRegister> {
-    for _ in 0..LOCK_TRIES {
-        // Waiting for the lock could be for ever: who unbinds the GPU's driver holds it, and may
-        // wait for our transfers.
-        if let Some(locked) = function.try_lock() {
-            let function = locked.function();
-            can_register(function, bar)?;
-            if matches!(coverage(bar), Coverage::All) {
-                return Ok(());
-            }
-            let index = c_int::try_from(bar.index).map_err(|_| CannotRegister::Kernel(EINVAL))?;
-            // SAFETY: The function is live, bound and locked; 0 and 0 mean all of the BAR.
-            let added =
-                unsafe { bindings::pci_p2pdma_add_resource(function.as_ptr(), index, 0, 0) };
-            return to_result(added).map_err(CannotRegister::Kernel);
-        }
-        if matches!(coverage(bar), Coverage::All) {
-            return Ok(());
-        }
-        platform::sleep_ms(LOCK_PAUSE_MS);
+/// Follows `pci_p2pdma_add_resource` in `drivers/pci/p2pdma.c`.
+fn register(locked: &Locked<'_>, bar: &Bar) -> Result<(), Unusable> {
+    let function = locked.function();
+    match coverage(bar)? {
+        Coverage::All => return Ok(()),
+        Coverage::Some => return Err(Unusable::Partial),
+        Coverage::None => can_add(function, bar)?,
     }
-    Err(CannotRegister::Locked)
+    let index = c_int::try_from(bar.index).map_err(|_| Unusable::Malformed)?;
+    ADDING.fetch_add(1, Relaxed);
+    // SAFETY: The function is live, bound and locked; 0 and 0 mean all of the BAR.
+    let added = unsafe { bindings::pci_p2pdma_add_resource(function.as_ptr(), index, 0, 0) };
+    // OVERFLOW: One was added above.
+    ADDING.fetch_sub(1, Relaxed);
+    to_result(added).map_err(Unusable::Kernel)
 }

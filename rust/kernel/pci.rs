@@ -174,13 +174,6 @@ impl Function {
         unsafe { (*self.as_ptr()).class }
     }
 
-    /// NUMA node, if known.
-    pub fn numa_node(&self) -> Option<u32> {
-        // SAFETY: By the type invariant.
-        let node = unsafe { bindings::nvfs_helper_dev_to_node(self.device()) };
-        u32::try_from(node).ok()
-    }
-
     /// Whether a driver is bound; may change at any time unless the function is locked.
     pub fn is_bound(&self) -> bool {
         // SAFETY: By the type invariant.
@@ -256,8 +249,9 @@ impl Function {
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
         // SAFETY: By the type invariant.
         let locked = unsafe { bindings::nvfs_helper_device_trylock(self.device()) };
-        // INVARIANT: Locked just now.
-        locked.then_some(Locked(self))
+        // INVARIANT: Locked just now. Not `then_some`: a guard that is made and dropped when the
+        // lock was not got would unlock what others hold.
+        locked.then(|| Locked(self))
     }
 }
 
