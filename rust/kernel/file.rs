@@ -254,6 +254,13 @@ impl IoFile {
         });
         // SAFETY: Locked above.
         unsafe { bindings::nvfs_helper_inode_unlock(inode) };
+        if result.is_err() {
+            // A journal may hold the pages until its transaction is committed; the next try shall
+            // find them free. Its own error is seen again by that try.
+            //
+            // SAFETY: The file is open.
+            unsafe { bindings::vfs_fsync_range(self.as_ptr(), first, last, 1) };
+        }
         result
     }
 }
