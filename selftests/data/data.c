@@ -242,11 +242,13 @@ static void refused(long reason, char **paths)
 			tap_is(transfer(&buf, false, async, fd, 0, MIB, 0), -reason,
 			       "%s: READ is refused with %s", *paths, strerror(reason));
 			tap_ok(all_are(&buf, 0, MIB, 0xa5), "%s: nothing came", *paths);
-			host_io(fd, false, MIB, 0);
+			if (!host_io(fd, false, MIB, 0))
+				tap_bail("%s: cannot be read", *paths);
 			memcpy(host_memory + MIB, host_memory, MIB);
 			tap_is(transfer(&buf, true, async, fd, 0, MIB, 0), -reason,
 			       "%s: WRITE is refused with %s", *paths, strerror(reason));
-			host_io(fd, false, MIB, 0);
+			if (!host_io(fd, false, MIB, 0))
+				tap_bail("%s: cannot be read", *paths);
 			tap_ok(!memcmp(host_memory + MIB, host_memory, MIB), "%s: nothing went",
 			       *paths);
 		}

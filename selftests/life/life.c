@@ -210,6 +210,7 @@ int main(int argc, char **argv)
 	       counts.ok[FAKE_NVIDIA_GET_PAGES_PERSISTENT], "persistent: as many puts as gets");
 	/* Folds the counters of all CPUs. */
 	nvfs_write_text("/proc/sys/vm/stat_refresh", "1");
+	tap_ok(number_in("/proc/vmstat", "nr_foll_pin_acquired ") > 0, "user pages were pinned");
 	tap_is(number_in("/proc/vmstat", "nr_foll_pin_released "),
 	       number_in("/proc/vmstat", "nr_foll_pin_acquired "), "no user page is left pinned");
 	/* The lists of each CPU go back by and by; a leak of 1,600 rounds would not. */
