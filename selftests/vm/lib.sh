@@ -10,6 +10,9 @@ TREE=$(cd "$VM/../.." && pwd)
 # The cache: safe to delete at any time, made anew by `setup`.
 CACHE=${NVFS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/nvidia-fs-testbed}
 ROOT=$CACHE/root
+# Two trees that share a cache build and run apart.
+BUILD=/build/$(printf '%s' "$TREE" | cksum | cut -d' ' -f1)
+RUNS=$CACHE/run/${BUILD##*/}
 
 say() { printf '%s\n' "testbed: $*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -18,8 +21,8 @@ die() { say "error: $*"; exit 1; }
 # folder of all runs at /work.
 # The mounts live in a mount namespace of their own, so nothing is left behind.
 in_root() {
-	mkdir -p "$CACHE/run"
-	ROOT=$ROOT TREE=$TREE WORK=$CACHE/run unshare --mount --propagation private sh -c '
+	mkdir -p "$RUNS"
+	ROOT=$ROOT TREE=$TREE WORK=$RUNS unshare --mount --propagation private sh -c '
 		set -e
 		mount -t proc proc "$ROOT/proc"
 		mount --rbind /sys "$ROOT/sys"

@@ -26,6 +26,7 @@ import supervise
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(os.path.dirname(HERE))
 WORK = "/work"
+BUILD = os.environ["NVFS_BUILD"]
 GIB = 1 << 30
 MD_CHUNK = 64 << 10
 
@@ -138,7 +139,7 @@ def base_initramfs(kernel):
 
 def initramfs(kernel, flavour, suite, folder):
     """The initramfs of one run: the base, then ours as a second archive."""
-    build = f"/build/{flavour}"
+    build = f"{BUILD}/{flavour}"
     ours = f"{folder}/ours"
     os.makedirs(f"{ours}/modules")
     os.makedirs(f"{ours}/tests")
@@ -283,11 +284,17 @@ def boot(opts, folder, judge):
 @contextlib.contextmanager
 def built(flavour):
     """Waits for a build that is going on, and holds off the next one."""
-    with open(f"/build/{flavour}.lock", "a") as lock:
+    os.makedirs(BUILD, exist_ok=True)
+    with open(f"{BUILD}/{flavour}.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        if not os.path.exists(f"/build/{flavour}/.built"):
+        if not os.path.exists(f"{BUILD}/{flavour}/.built"):
             sys.exit(f"run: nothing built, or the last build failed: build {flavour}")
         yield
+
+
+def digest(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()[:12]
 
 
 def run_folder(name):
@@ -325,6 +332,7 @@ def main():
     folder = run_folder(configuration)
     with built(opts.flavour):
         initramfs(kernel, opts.flavour, opts.suite, folder)
+        tested = digest(f"{BUILD}/{opts.flavour}/nvidia-fs.ko")
     for serial, image in images().items():
         quiet("cp", "--sparse=always", "--reflink=auto", image, f"{folder}/{serial}")
 
@@ -341,7 +349,7 @@ def main():
     if failed:
         print(f'# log: {os.environ["NVFS_RUNS"]}/{os.path.basename(folder)}/serial.log')
     print(f"# {configuration}: {judge.passed} passed, {failed} failed, {judge.skipped} skipped"
-          f" in {time.monotonic() - start:.1f} s")
+          f" in {time.monotonic() - start:.1f} s, nvidia-fs.ko {tested}")
     sys.exit(1 if failed else 0)
 
 
