@@ -1095,6 +1095,28 @@ static void fake_counts(struct gpu *gpu, struct fake_nvidia_counts *c)
 	mutex_unlock(&fake_lock);
 }
 
+static struct pci_dev *fake_find(u64 pdevinfo)
+{
+	return pci_get_domain_bus_and_slot(pdevinfo >> 32, pdevinfo >> 8 & 0xff, pdevinfo & 0xff);
+}
+
+static int fake_distance(struct gpu *gpu, struct fake_nvidia_distance *d)
+{
+	struct pci_dev *provider = fake_find(gpu->pdevinfo);
+	struct pci_dev *other = fake_find(d->pdevinfo);
+	struct device *client;
+	int ret = -ENODEV;
+
+	if (provider && other) {
+		client = &other->dev;
+		d->distance = pci_p2pdma_distance_many(provider, &client, 1, false);
+		ret = 0;
+	}
+	pci_dev_put(other);
+	pci_dev_put(provider);
+	return ret;
+}
+
 static long fake_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
 	struct gpu_file *file = filp->private_data;
@@ -1106,6 +1128,7 @@ static long fake_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 		struct fake_nvidia_table table;
 		struct fake_nvidia_counts counts;
 		struct fake_nvidia_info info;
+		struct fake_nvidia_distance distance;
 		u64 va;
 	} u;
 	void __user *user = (void __user *)arg;
@@ -1150,6 +1173,9 @@ static long fake_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 		u.info.bar_size = file->gpu->size;
 		u.info.bar_phys = file->gpu->phys;
 		memcpy(u.info.uuid, file->gpu->uuid, sizeof(u.info.uuid));
+		break;
+	case FAKE_NVIDIA_DISTANCE:
+		ret = fake_distance(file->gpu, &u.distance);
 		break;
 	case FAKE_NVIDIA_RESET:
 		fake_reset();

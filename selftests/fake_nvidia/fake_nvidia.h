@@ -87,6 +87,12 @@ struct fake_nvidia_info {
 	__u8 uuid[16];
 };
 
+/* The kernel's own peer-to-peer distance between this GPU and a PCI function. */
+struct fake_nvidia_distance {
+	__u64 pdevinfo;	/* in: the other function, as in fake_nvidia_info */
+	__s64 distance;	/* out: what pci_p2pdma_distance() says, -1: out of reach */
+};
+
 #define FAKE_NVIDIA_ALLOC	_IOWR('G', 1, struct fake_nvidia_alloc)
 #define FAKE_NVIDIA_FREE	_IOW('G', 2, __u64)	/* by va */
 #define FAKE_NVIDIA_WHERE	_IOWR('G', 3, struct fake_nvidia_where)
@@ -98,5 +104,7 @@ struct fake_nvidia_info {
 									 * but free_pages of this */
 #define FAKE_NVIDIA_INFO	_IOR('G', 9, struct fake_nvidia_info)
 #define FAKE_NVIDIA_RESET	_IO('G', 10)	/* faults and table format back to normal */
+
+#define FAKE_NVIDIA_DISTANCE	_IOWR('G', 11, struct fake_nvidia_distance)
 
 #endif /* FAKE_NVIDIA_H */
