@@ -110,9 +110,9 @@ static void one(struct nvfs_buffer *buf, const char *path, int fd, bool write, b
 		n = transfer(buf, false, async, fd, offset, size, 0);
 		good = good && n == (ssize_t)size && bar_has_pattern(buf->gpu_va, size, seed);
 	}
-	tap_ok(good, "%s: %s %s %llu KiB %s at %lld MiB", path, async ? "async" : "sync",
+	tap_ok(good, "%s: %s %s %llu KiB %s at %lld KiB", path, async ? "async" : "sync",
 	       write ? "write" : "read", (unsigned long long)(size / KIB), scrambled ? "scrambled" : "contiguous",
-	       (long long)(offset / (int64_t)MIB));
+	       (long long)(offset / (int64_t)KIB));
 	if (n != (ssize_t)size)
 		tap_diag("result %zd", n);
 }
@@ -141,13 +141,13 @@ static void matrix(char **paths)
 				tap_bail("%s: %s", *path, strerror(errno));
 			for (i = 0; i < 5; i++) {
 				one(&buf, *path, fd, false, false, sizes[i], mode, 0);
-				one(&buf, *path, fd, false, true, sizes[i], mode, 0);
-				one(&buf, *path, fd, true, false, sizes[i], mode, 0);
-				one(&buf, *path, fd, true, true, sizes[i], mode, 0);
+				one(&buf, *path, fd, false, true, sizes[i], mode, 12 * KIB);
+				one(&buf, *path, fd, true, false, sizes[i], mode, 3 * MIB);
+				one(&buf, *path, fd, true, true, sizes[i], mode, 60 * KIB);
 			}
 			if (lseek(fd, 0, SEEK_END) > FAR_OFFSET + (int64_t)MIB) {
 				one(&buf, *path, fd, true, false, MIB, mode, FAR_OFFSET);
-				one(&buf, *path, fd, false, false, MIB, mode, FAR_OFFSET);
+				one(&buf, *path, fd, false, true, MIB, mode, FAR_OFFSET);
 			}
 			close(fd);
 		}
@@ -169,6 +169,16 @@ static bool all_are(struct nvfs_buffer *buf, uint64_t from, uint64_t to, uint8_t
 				 (uint8_t)host_memory[i]);
 			return false;
 		}
+	}
+	return true;
+}
+
+/* Each byte is the one or the other. */
+static bool each_is(const char *bytes, size_t n, uint8_t one, uint8_t other)
+{
+	while (n--) {
+		if ((uint8_t)bytes[n] != one && (uint8_t)bytes[n] != other)
+			return false;
 	}
 	return true;
 }
@@ -212,11 +222,18 @@ static void edges(const char *directory)
 		gpu_read(&gpu, va, host_memory, 64 * KIB);
 		tap_ok(pattern_check(host_memory, 10000, 7, 0) == -1, "%s %s: and the data", path,
 		       how);
+		tap_ok(each_is(host_memory + 10000, 12288 - 10000, 0, 0xa5),
+		       "%s %s: up to the end of its block zeros or nothing", path, how);
 		tap_ok(all_are(&buf, 12288, 64 * KIB, 0xa5),
 		       "%s %s: nothing behind the last block is touched", path, how);
 		gpu_set(&gpu, va, 0xa5, 64 * KIB);
 		tap_is(transfer(&buf, false, async, fd, 12288, 4 * KIB, 0), 0,
 		       "%s %s: a read past the end returns 0", path, how);
+		tap_ok(all_are(&buf, 0, 64 * KIB, 0xa5), "%s %s: and touches nothing", path, how);
+		if (ftruncate(fd, 8192))
+			tap_bail("no file of 8192 bytes");
+		tap_is(transfer(&buf, false, async, fd, 8192, 4 * KIB, 0), 0,
+		       "%s %s: a read that begins at the end returns 0", path, how);
 		tap_ok(all_are(&buf, 0, 64 * KIB, 0xa5), "%s %s: and touches nothing", path, how);
 		close(fd);
 	}
@@ -237,20 +254,22 @@ static void refused(long reason, char **paths)
 		if (fd < 0)
 			tap_bail("%s: %s", *paths, strerror(errno));
 		for (async = 0; async < 2; async++) {
+			const char *how = async ? "async" : "sync";
+
 			gpu_set(&gpu, va, 0xa5, MIB);
 			memset(host_memory, 0, MIB);
 			tap_is(transfer(&buf, false, async, fd, 0, MIB, 0), -reason,
-			       "%s: READ is refused with %s", *paths, strerror(reason));
-			tap_ok(all_are(&buf, 0, MIB, 0xa5), "%s: nothing came", *paths);
+			       "%s: %s READ is refused with %s", *paths, how, strerror(reason));
+			tap_ok(all_are(&buf, 0, MIB, 0xa5), "%s: %s: nothing came", *paths, how);
 			if (!host_io(fd, false, MIB, 0))
 				tap_bail("%s: cannot be read", *paths);
 			memcpy(host_memory + MIB, host_memory, MIB);
 			tap_is(transfer(&buf, true, async, fd, 0, MIB, 0), -reason,
-			       "%s: WRITE is refused with %s", *paths, strerror(reason));
+			       "%s: %s WRITE is refused with %s", *paths, how, strerror(reason));
 			if (!host_io(fd, false, MIB, 0))
 				tap_bail("%s: cannot be read", *paths);
-			tap_ok(!memcmp(host_memory + MIB, host_memory, MIB), "%s: nothing went",
-			       *paths);
+			tap_ok(!memcmp(host_memory + MIB, host_memory, MIB), "%s: %s: nothing went",
+			       *paths, how);
 		}
 		close(fd);
 	}

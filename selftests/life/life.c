@@ -33,10 +33,14 @@ struct round {
 	struct gpu gpu;
 	struct nvfs_buffer buf;
 	uint64_t va;
+	uint64_t first_page;	/* where it lies in the BAR */
 	int node, fd;
 	bool async, write;
 	ssize_t result;
 };
+
+/* How often freed memory went to the next owner while a transfer could still be there. */
+static unsigned int reused;
 
 /* A pause of up to a millisecond, which is no synchronisation: only where the race falls. */
 static void drift(unsigned int round)
@@ -49,6 +53,7 @@ static void drift(unsigned int round)
 static void begin(struct round *r, unsigned int round)
 {
 	struct fake_nvidia_info info;
+	uint64_t run;
 
 	memset(r, 0, sizeof(*r));
 	r->async = round & 1;
@@ -57,8 +62,24 @@ static void begin(struct round *r, unsigned int round)
 	r->fd = open(path, O_RDWR | O_DIRECT);
 	if (r->node < 0 || r->fd < 0 || gpu_open(&r->gpu, 0) || gpu_info(&r->gpu, &info) ||
 	    gpu_alloc(&r->gpu, SIZE, round & 4 ? FAKE_NVIDIA_SCRAMBLED : 0, &r->va) ||
+	    gpu_where(&r->gpu, r->va, &r->first_page, &run) ||
 	    nvfs_register(&r->buf, r->node, r->va, SIZE, MIB, info.pdevinfo))
 		tap_bail("round %u does not begin: %s", round, strerror(errno));
+}
+
+/*
+ * The next owner of the memory fills it with a byte that no transfer of this test carries, as soon
+ * as the free call is back.
+ */
+static bool next_owner(struct round *r, unsigned int round, uint64_t *va)
+{
+	uint64_t first_page, run;
+
+	if (gpu_alloc(&r->gpu, SIZE, round & 4 ? FAKE_NVIDIA_SCRAMBLED : 0, va) ||
+	    gpu_where(&r->gpu, *va, &first_page, &run) || gpu_set(&r->gpu, *va, 0x5a, SIZE))
+		return false;
+	reused += first_page == r->first_page;
+	return true;
 }
 
 static void *io(void *arg)
@@ -74,38 +95,71 @@ static void *io(void *arg)
 	return NULL;
 }
 
+/* A child that transfers for ever; the kill comes only when it has mapped its buffer. */
+static bool killed_round(unsigned int round)
+{
+	int ready[2], status;
+	struct round r;
+	bool good;
+	pid_t child;
+	char byte;
+
+	if (pipe(ready))
+		return false;
+	child = fork();
+	if (child < 0)
+		return false;
+	if (!child) {
+		begin(&r, round);
+		if (write(ready[1], "", 1) != 1)
+			_exit(3);
+		for (;;) {
+			io(&r);
+			if (r.async && r.result == 0)
+				nvfs_wait(&r.buf);
+		}
+	}
+	close(ready[1]);
+	good = read(ready[0], &byte, 1) == 1;
+	close(ready[0]);
+	drift(round);
+	kill(child, SIGKILL);
+	return waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+	       WTERMSIG(status) == SIGKILL && good;
+}
+
+static bool all_are(struct round *r, uint64_t va, uint8_t byte)
+{
+	static uint8_t memory[SIZE];
+	size_t i;
+
+	if (gpu_read(&r->gpu, va, memory, SIZE))
+		return false;
+	for (i = 0; i < SIZE; i++) {
+		if (memory[i] != byte) {
+			tap_diag("byte %zu of the next owner is %#x", i, memory[i]);
+			return false;
+		}
+	}
+	return true;
+}
+
 static bool one_round(enum way way, unsigned int round)
 {
 	struct round r;
 	pthread_t thread;
-	pid_t child;
 	bool good = true;
-	int status;
+	uint64_t next;
 
-	if (way == KILL) {
-		child = fork();
-		if (child < 0)
-			return false;
-		if (!child) {
-			begin(&r, round);
-			for (;;) {
-				io(&r);
-				if (r.async && r.result == 0)
-					nvfs_wait(&r.buf);
-			}
-		}
-		drift(round * 31);
-		drift(round);
-		kill(child, SIGKILL);
-		return waitpid(child, &status, 0) == child;
-	}
+	if (way == KILL)
+		return killed_round(round);
 	begin(&r, round);
 	if (pthread_create(&thread, NULL, io, &r))
 		return false;
 	drift(round);
 	switch (way) {
 	case FREE:
-		good = !gpu_free(&r.gpu, r.va);
+		good = !gpu_free(&r.gpu, r.va) && next_owner(&r, round, &next);
 		break;
 	case UNMAP:
 		munmap(r.buf.shadow, r.buf.window);
@@ -118,6 +172,8 @@ static bool one_round(enum way way, unsigned int round)
 	/* A request that was there first ends by itself, into the meta block. */
 	if (r.async && r.result == 0)
 		good = nvfs_wait(&r.buf) != -ETIMEDOUT && good;
+	if (way == FREE && good)
+		good = all_are(&r, next, 0x5a);
 	/* -EPROTO: the node was closed before the request came, so it ended with EBADF. */
 	if (r.result < 0 && r.result != -EIO && r.result != -EBUSY && r.result != -EINVAL &&
 	    !(way == CLOSE && r.result == -EPROTO)) {
@@ -188,6 +244,7 @@ int main(int argc, char **argv)
 		for (round = 0; round < 40; round++)
 			one_round(way, round);
 	before = available();
+	reused = 0;
 	for (legacy = 0; legacy < 2; legacy++) {
 		nvfs_set_parameter("use_legacy_p2p_allocation", legacy ? "1" : "0");
 		for (way = 0; way < NR_WAYS; way++) {
@@ -208,6 +265,12 @@ int main(int argc, char **argv)
 	tap_is(counts.callbacks_done, counts.callbacks, "each callback returned");
 	tap_is(counts.ok[FAKE_NVIDIA_PUT_PAGES_PERSISTENT],
 	       counts.ok[FAKE_NVIDIA_GET_PAGES_PERSISTENT], "persistent: as many puts as gets");
+	tap_is(counts.ok[FAKE_NVIDIA_FREE_PAGE_TABLE], counts.callbacks,
+	       "legacy: each callback freed its table");
+	tap_ok(counts.ok[FAKE_NVIDIA_PUT_PAGES] + counts.callbacks >=
+	       counts.ok[FAKE_NVIDIA_GET_PAGES], "legacy: puts and callbacks cover the gets");
+	tap_ok(reused >= rounds / 2, "freed memory went to another owner %u times, unharmed",
+	       reused);
 	/* Folds the counters of all CPUs. */
 	nvfs_write_text("/proc/sys/vm/stat_refresh", "1");
 	tap_ok(number_in("/proc/vmstat", "nr_foll_pin_acquired ") > 0, "user pages were pinned");
