@@ -20,6 +20,7 @@ use crate::{
     meta::Meta,
     params,
     path,
+    peers::Gpu,
     stats::Counter, //
 };
 use kernel::{
@@ -111,6 +112,8 @@ pub(crate) struct Binding {
     pub(crate) meta: Arc<Meta>,
     /// The last file for which the path was found good.
     pub(crate) approved: path::Approved,
+    /// Whose memory it is, if that was found out.
+    gpu: Option<Gpu>,
     _account: Account,
 }
 
@@ -333,6 +336,17 @@ impl Binding {
         self.extents.first().map(|extent| extent.phys).ok_or(EINVAL)
     }
 
+    /// Counts one part of a transfer as a DMA run between the GPU and the drive of the approved
+    /// file. Callable in any context.
+    pub(crate) fn count_dma(&self, driver: &Driver) {
+        if params::PEER_STATS.get() == 0 {
+            return;
+        }
+        if let (Some(gpu), Some(drive)) = (self.gpu, self.approved.drive()) {
+            driver.peers.count(gpu.index, drive, 1);
+        }
+    }
+
     /// The P2PDMA pages of the memory, if they were made.
     pub(crate) fn memory(&self) -> Option<&p2pdma::Memory> {
         self.memory.as_ref()
@@ -386,9 +400,16 @@ struct Account {
 }
 
 impl Account {
-    fn new(driver: Arc<Driver>, uuid: [u8; 16], args: &MapArgs, size: u64) -> Result<Self> {
+    fn new(
+        driver: Arc<Driver>,
+        uuid: [u8; 16],
+        gpu: Option<Gpu>,
+        args: &MapArgs,
+        size: u64,
+    ) -> Result<Self> {
         let bounce = args.is_bounce_buffer == 1;
-        driver.stats.gpu_mapped(uuid, args.pdevinfo, size, bounce)?;
+        let address = gpu.map(|gpu| gpu.address);
+        driver.stats.gpu_mapped(uuid, address, size, bounce)?;
         driver.stats.count(Counter::ActiveMaps);
         Ok(Self {
             driver,
@@ -441,7 +462,15 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
         owner,
     )
     .map_err(|e| explain(driver, &range, e))?;
-    let account = Account::new(driver.into(), layout.uuid, args, range.size())?;
+    let phys = layout.extents.first().map(|extent| extent.phys);
+    let gpu = driver.peers.gpu_of(phys, args.pdevinfo);
+    if gpu.is_none() && driver.map_log.allows() {
+        pr_info!(
+            "GPU memory was mapped whose GPU is not known (the program named {:#x})\n",
+            args.pdevinfo
+        );
+    }
+    let account = Account::new(driver.into(), layout.uuid, gpu, args, range.size())?;
     buffer.binding.populate(Binding {
         memory: SetOnce::new(),
         extents: layout.extents,
@@ -449,6 +478,7 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
         range,
         meta,
         approved: path::Approved::new(),
+        gpu,
         _account: account,
     });
     attempt.succeed();

@@ -5,6 +5,7 @@
 use crate::{
     buffer,
     ioctl,
+    peers::Peers,
     stats::Stats, //
 };
 use kernel::{
@@ -39,6 +40,9 @@ pub(crate) struct Driver {
     /// Counters.
     #[pin]
     pub(crate) stats: Stats,
+    /// GPUs, and who can reach them.
+    #[pin]
+    pub(crate) peers: Peers,
     /// For the reasons of failed MAPs.
     #[pin]
     pub(crate) map_log: RateLimit,
@@ -61,6 +65,7 @@ impl Driver {
                 gpu,
                 reaper,
                 stats <- Stats::new(),
+                peers <- Peers::new(),
                 map_log <- RateLimit::new(10),
                 path_log <- RateLimit::new(10),
             }),

@@ -222,7 +222,9 @@ fn parts(driver: &Driver, request: &Request, count: Count) -> Result<i64> {
         if ask == 0 {
             break;
         }
-        let memory = request.busy.buffer().binding()?.memory().ok_or(EINVAL)?;
+        let binding = request.busy.buffer().binding()?;
+        let memory = binding.memory().ok_or(EINVAL)?;
+        binding.count_dma(driver);
         let segment = memory
             .segment(request.gpu_offset + done, ask)
             .ok_or(EINVAL)?;
@@ -286,6 +288,9 @@ fn start(driver: &Driver, request: Request, fence: u64, count: Count) -> Result<
         ..
     } = request;
     busy.buffer().pending.fence.store(fence, Relaxed);
+    if let Ok(binding) = busy.buffer().binding() {
+        binding.count_dma(driver);
+    }
     count.store(busy.buffer(), direction);
     let buffer = busy.into_async();
     let submitted = kiocb::submit(

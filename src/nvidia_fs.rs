@@ -17,8 +17,10 @@ mod ioctl;
 mod meta;
 mod params;
 mod path;
+mod peers;
 mod proc;
 mod stats;
+mod topology;
 
 use driver::Driver;
 use kernel::{
@@ -29,6 +31,7 @@ use nvfs_kernel::{
     chardev,
     gpu,
     modinfo,
+    pci_events,
     procfs,
     reaper::Reaper, //
 };
@@ -50,6 +53,7 @@ modinfo!("softdep=", "pre: nvidia");
 struct NvidiaFs {
     _nodes: chardev::Registration<Driver>,
     _proc: Option<procfs::Dir<Driver>>,
+    _events: Pin<KBox<pci_events::Events<Driver>>>,
     _reaper: Reaper,
     _driver: Arc<Driver>,
 }
@@ -62,6 +66,8 @@ impl kernel::Module for NvidiaFs {
         let gpu = gpu::Interface::new(module)?;
         let present = gpu.is_present();
         let driver = Driver::new(nodes, gpu, reaper.handle())?;
+        // Before the first scan, so that no change can be missed.
+        let events = KBox::try_pin_init(pci_events::Events::new(driver.clone()), GFP_KERNEL)?;
         let proc = proc::create(&driver)
             .inspect_err(|e| pr_warn!("no /proc/driver/nvidia-fs: error {}\n", e.to_errno()))
             .ok();
@@ -83,6 +89,7 @@ impl kernel::Module for NvidiaFs {
         Ok(Self {
             _nodes: registration,
             _proc: proc,
+            _events: events,
             _reaper: reaper,
             _driver: driver,
         })

@@ -5,9 +5,12 @@
 //! Decided before the first byte moves, and remembered for the file that a buffer was last used
 //! with. `docs/design.md` has the table of conditions in their order.
 
-use crate::params::{
-    self,
-    P2pdma, //
+use crate::{
+    params::{
+        self,
+        P2pdma, //
+    },
+    topology, //
 };
 use kernel::{
     alloc::AllocError,
@@ -40,13 +43,6 @@ use nvfs_kernel::{
         Function, //
     },
 };
-
-/// PCI vendor NVIDIA, and the classes of its GPUs: 3D and VGA controllers.
-const NVIDIA: u16 = 0x10de;
-const GPU_CLASSES: [u32; 2] = [0x03_02_00, 0x03_00_00];
-
-/// PCI class of NVMe controllers.
-const NVME_CLASS: u32 = 0x01_08_02;
 
 /// Magic numbers of the file systems that have all data of a file on one block device (XFS: unless
 /// it is a realtime file), and read and write it there without looking at it.
@@ -267,6 +263,8 @@ pub(crate) struct Approved {
     inode: Atomic<u64>,
     device: Atomic<u64>,
     generation: Atomic<u64>,
+    /// Address of the drive as a number, or `u64::MAX`.
+    drive: Atomic<u64>,
 }
 
 impl Approved {
@@ -277,6 +275,7 @@ impl Approved {
             inode: Atomic::new(0),
             device: Atomic::new(0),
             generation: Atomic::new(0),
+            drive: Atomic::new(u64::MAX),
         }
     }
 
@@ -301,8 +300,17 @@ impl Approved {
             })
     }
 
-    /// A way was found for this file.
+    /// The drive that the file is on, unless that is several, or may be.
+    pub(crate) fn drive(&self) -> Option<Address> {
+        Address::from_pdevinfo(self.drive.load(Relaxed))
+    }
+
+    /// A way was found for this file. May sleep.
     pub(crate) fn set(&self, file: &IoFile) {
+        let drive = Disk::of_file(file)
+            .and_then(|disk| disk.pci_function())
+            .map_or(u64::MAX, |drive| drive.address().to_pdevinfo());
+        self.drive.store(drive, Relaxed);
         if let Some([disk, inode, device, generation]) = Self::key(file) {
             self.disk.store(disk, Relaxed);
             self.inode.store(inode, Relaxed);
@@ -315,7 +323,7 @@ impl Approved {
 /// NVIDIA's GPUs, each with its largest memory BAR that is prefetchable and takes 64-bit addresses.
 fn gpus() -> impl Iterator<Item = Gpu> {
     pci::functions()
-        .filter(|function| function.vendor() == NVIDIA && GPU_CLASSES.contains(&function.class()))
+        .filter(|function| topology::is_gpu(function.vendor(), function.class()))
         .filter_map(|function| {
             let bar = function
                 .bars()
@@ -379,7 +387,7 @@ pub(crate) fn nvme_available() -> bool {
         && gpus().any(|gpu| {
             p2pdma::can_use(&gpu.function, &gpu.bar).is_ok()
                 && pci::functions().any(|drive| {
-                    drive.class() == NVME_CLASS && gpu.function.distance_to(&drive).is_some()
+                    drive.class() == topology::NVME && gpu.function.distance_to(&drive).is_some()
                 })
         })
 }

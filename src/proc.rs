@@ -6,6 +6,7 @@ use crate::{
     driver::Driver,
     params,
     path,
+    peers,
     stats::Counter, //
 };
 use kernel::{
@@ -28,6 +29,9 @@ pub(crate) fn create(driver: &Arc<Driver>) -> Result<Dir<Driver>> {
     dir.file::<Version>(c"version")?;
     dir.file::<DevCount>(c"devcount")?;
     dir.file::<Modules>(c"modules")?;
+    dir.file::<Bridges>(c"bridges")?;
+    dir.file::<PeerDistance>(c"peer_distance")?;
+    dir.file::<PeerAffinity>(c"peer_affinity")?;
     dir.file::<Stats>(c"stats")?;
     dir.file::<Paths>(c"paths")?;
     Ok(dir)
@@ -66,6 +70,38 @@ impl Show<Driver> for Modules {
     }
 }
 
+/// `bridges`: those that have ACS on.
+struct Bridges;
+
+impl Show<Driver> for Bridges {
+    fn show(_: &Driver, m: &SeqFile) -> Result {
+        peers::show_bridges(m);
+        Ok(())
+    }
+}
+
+/// `peer_distance`: how far each peer is from each GPU.
+struct PeerDistance;
+
+impl Show<Driver> for PeerDistance {
+    fn show(driver: &Driver, m: &SeqFile) -> Result {
+        driver.peers.show_distances(m);
+        Ok(())
+    }
+}
+
+/// `peer_affinity`: DMA of each GPU by distance; empty unless it is counted.
+struct PeerAffinity;
+
+impl Show<Driver> for PeerAffinity {
+    fn show(driver: &Driver, m: &SeqFile) -> Result {
+        if params::PEER_STATS.get() != 0 {
+            driver.peers.show_affinity(m);
+        }
+        Ok(())
+    }
+}
+
 /// `paths`: which way data would take between each GPU and each drive, and why not.
 struct Paths;
 
@@ -89,14 +125,15 @@ impl Show<Driver> for Stats {
             seq_print!(
                 m,
                 "GPU {}  uuid:{} : Registered_MiB={} Cache_MiB={} max_pinned_MiB={} ",
-                PciAddress(gpu.address),
+                gpu.address.unwrap_or_default(),
                 Uuid(&gpu.uuid),
                 gpu.registered >> 20,
                 gpu.cache >> 20,
                 gpu.max >> 20
             );
             if params::PEER_STATS.get() != 0 {
-                seq_print!(m, "cross_root_port(%)=0");
+                let cross = driver.peers.cross_percent(gpu.address);
+                seq_print!(m, "cross_root_port(%)={}", cross);
             }
             seq_print!(m, "\n");
         });
@@ -105,6 +142,7 @@ impl Show<Driver> for Stats {
 
     fn written(driver: &Driver) -> Result {
         driver.stats.reset();
+        driver.peers.reset();
         Ok(())
     }
 }
@@ -249,17 +287,6 @@ fn show_maps(driver: &Driver, m: &SeqFile) {
         get(Counter::ReadOps),
         get(Counter::WriteOps)
     );
-}
-
-/// A PCI address as `pdevinfo` has it: domain << 32 | bus << 8 | devfn.
-struct PciAddress(u64);
-
-impl kernel::fmt::Display for PciAddress {
-    fn fmt(&self, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result {
-        let (domain, bus) = (self.0 >> 32, self.0 >> 8 & 0xff);
-        let (slot, function) = (self.0 >> 3 & 0x1f, self.0 & 7);
-        write!(f, "{domain:04x}:{bus:02x}:{slot:02x}.{function}")
-    }
 }
 
 /// A GPU's identity in its groups.

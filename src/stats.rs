@@ -13,7 +13,10 @@ use kernel::{
         Monotonic, //
     },
 };
-use nvfs_kernel::percpu::Counters;
+use nvfs_kernel::{
+    pci::Address,
+    percpu::Counters, //
+};
 
 /// What is counted. Gauges also go down, which is adding the negative number modulo 2^64.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,8 +141,8 @@ impl Rate {
 pub(crate) struct GpuUse {
     /// The GPU's identity.
     pub(crate) uuid: [u8; 16],
-    /// Domain, bus, slot and function, as the user's `pdevinfo` is built.
-    pub(crate) address: u64,
+    /// Where it is, if it was found.
+    pub(crate) address: Option<Address>,
     /// Bytes registered by programs.
     pub(crate) registered: u64,
     /// Bytes of the library's own buffers.
@@ -201,7 +204,7 @@ impl Stats {
     pub(crate) fn gpu_mapped(
         &self,
         uuid: [u8; 16],
-        address: u64,
+        address: Option<Address>,
         size: u64,
         bounce: bool,
     ) -> Result {

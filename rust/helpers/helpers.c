@@ -201,6 +201,11 @@ void nvfs_helper_init_work(struct work_struct *work, work_func_t func)
 	INIT_WORK(work, func);
 }
 
+void nvfs_helper_schedule_work(struct work_struct *work)
+{
+	schedule_work(work);
+}
+
 void nvfs_helper_wmb(void)
 {
 	wmb();

@@ -72,6 +72,7 @@ void nvfs_helper_synchronize_callers(void);
 /* linux/workqueue.h */
 struct workqueue_struct *nvfs_helper_alloc_workqueue(const char *name);
 void nvfs_helper_init_work(struct work_struct *work, work_func_t func);
+void nvfs_helper_schedule_work(struct work_struct *work);
 
 /* asm/barrier.h */
 void nvfs_helper_wmb(void);

@@ -47,6 +47,11 @@ const char *nvfs_helper_dev_name(const struct device *dev)
 	return dev_name(dev);
 }
 
+int nvfs_helper_dev_to_node(struct device *dev)
+{
+	return dev_to_node(dev);
+}
+
 bool nvfs_helper_device_trylock(struct device *dev)
 {
 	return device_trylock(dev);
@@ -130,4 +135,9 @@ bool nvfs_helper_pgmap_is_ready(const struct dev_pagemap *pgmap)
 u64 nvfs_helper_pgmap_last(const struct dev_pagemap *pgmap)
 {
 	return pgmap->range.end;
+}
+
+int nvfs_helper_node_distance(int from, int to)
+{
+	return node_distance(from, to);
 }

@@ -9,6 +9,7 @@
 #include <linux/pci-p2pdma.h>
 #include <linux/pci.h>
 #include <linux/stat.h>
+#include <linux/topology.h>
 
 /* linux/blkdev.h */
 struct block_device *nvfs_helper_dev_to_bdev(struct device *dev);
@@ -21,6 +22,7 @@ void nvfs_helper_disk_unlock(struct gendisk *disk);
 
 /* linux/device.h */
 const char *nvfs_helper_dev_name(const struct device *dev);
+int nvfs_helper_dev_to_node(struct device *dev);
 bool nvfs_helper_device_trylock(struct device *dev);
 void nvfs_helper_device_unlock(struct device *dev);
 
@@ -43,5 +45,8 @@ struct pci_dev *nvfs_helper_pci_upstream_bridge(struct pci_dev *pdev);
 resource_size_t nvfs_helper_pci_resource_start(struct pci_dev *pdev, int bar);
 resource_size_t nvfs_helper_pci_resource_len(struct pci_dev *pdev, int bar);
 unsigned long nvfs_helper_pci_resource_flags(struct pci_dev *pdev, int bar);
+
+/* linux/topology.h */
+int nvfs_helper_node_distance(int from, int to);
 
 #endif /* NVFS_TOPOLOGY_H */

@@ -21,7 +21,7 @@ use kernel::{
 /// Where a function is: domain, bus, device and function number.
 ///
 /// Shown as Linux writes it, `0000:03:00.0`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
     domain: u32,
     bus: u8,
@@ -36,6 +36,11 @@ impl Address {
             bus: u8::try_from((info >> 8) & 0xff_ffff).ok()?,
             devfn: u8::try_from(info & 0xff).ok()?,
         })
+    }
+
+    /// The number `domain << 32 | bus << 8 | devfn`.
+    pub fn to_pdevinfo(self) -> u64 {
+        u64::from(self.domain) << 32 | u64::from(self.bus) << 8 | u64::from(self.devfn)
     }
 }
 
@@ -76,6 +81,19 @@ impl Bar {
     pub fn offset_of(&self, phys: u64) -> Option<u64> {
         phys.checked_sub(self.start).filter(|o| *o < self.len)
     }
+}
+
+/// More bridges than there can be above a function.
+const MAX_BRIDGES: usize = 256;
+
+/// The kernel's distance of two NUMA nodes: 10 of a node to itself.
+pub fn node_distance(a: u32, b: u32) -> u32 {
+    let (Ok(a), Ok(b)) = (c_int::try_from(a), c_int::try_from(b)) else {
+        return u32::MAX;
+    };
+    // SAFETY: The kernel checks the numbers.
+    let distance = unsafe { bindings::nvfs_helper_node_distance(a, b) };
+    u32::try_from(distance).unwrap_or(u32::MAX)
 }
 
 /// A PCI function.
@@ -218,8 +236,60 @@ impl Function {
             NonNull::new(pdev)
         })
         // On a plugged function the list ends at the root bus; this bounds it in any case.
-        .take(256)
+        .take(MAX_BRIDGES)
         .fuse()
+    }
+
+    /// The bridges above it, nearest first; `None` if they have no end.
+    pub fn upstream(&self) -> Result<Option<KVec<Function>>> {
+        let mut upstream = KVec::new();
+        for bridge in self.bridges() {
+            // SAFETY: `bridges` holds it, through `self`.
+            upstream.push(unsafe { Self::hold(bridge) }, GFP_KERNEL)?;
+        }
+        Ok((upstream.len() < MAX_BRIDGES).then_some(upstream))
+    }
+
+    /// Capability and control word of the ACS capability, read now; `None` without one, or when
+    /// the function does not answer. Callable in any context.
+    pub fn acs(&self) -> Option<(u16, u16)> {
+        // SAFETY: By the type invariant; set before the function can be found.
+        let at = unsafe { (*self.as_ptr()).acs_cap };
+        if at == 0 {
+            return None;
+        }
+        let word = |offset: u32| {
+            let at = c_int::from(at).checked_add(c_int::try_from(offset).ok()?)?;
+            let mut word = 0;
+            // SAFETY: By the type invariant.
+            let error = unsafe { bindings::pci_read_config_word(self.as_ptr(), at, &raw mut word) };
+            // All ones is what a function reads as that is gone or asleep.
+            (error == 0 && word != u16::MAX).then_some(word)
+        };
+        Some((word(bindings::PCI_ACS_CAP)?, word(bindings::PCI_ACS_CTRL)?))
+    }
+
+    /// Status word of the PCI Express link, read now; 0 without one. Callable in any context.
+    pub fn link_status(&self) -> u16 {
+        let mut status = 0;
+        // On an error it stays, or is set to, 0.
+        //
+        // SAFETY: By the type invariant.
+        unsafe {
+            bindings::pcie_capability_read_word(
+                self.as_ptr(),
+                // CAST: A small number.
+                bindings::PCI_EXP_LNKSTA as c_int,
+                &raw mut status,
+            )
+        };
+        status
+    }
+
+    /// Its NUMA node, if known.
+    pub fn node(&self) -> Option<u32> {
+        // SAFETY: By the type invariant.
+        u32::try_from(unsafe { bindings::nvfs_helper_dev_to_node(self.device()) }).ok()
     }
 
     /// Whether both are below one root port.
