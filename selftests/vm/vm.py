@@ -53,7 +53,7 @@ def arguments():
     p.add_argument("suite", help="selftests/suites/SUITE.sh")
     p.add_argument("--cpu", choices=CPUS, default="max")
     p.add_argument("--iommu", choices=IOMMUS, default="none")
-    p.add_argument("--topology", choices=("switch", "rootports"), default="switch")
+    p.add_argument("--topology", choices=TOPOLOGIES, default="switch")
     p.add_argument("--bar", default="256M", metavar="SIZE", help="of each GPU, with M or G")
     p.add_argument("--smp", type=int, default=2, metavar="N")
     p.add_argument("--timeout", type=float, default=120, metavar="SECONDS")
@@ -188,14 +188,84 @@ def root_ports(root, number, endpoints):
     return args
 
 
-def topology(name):
-    """The PCI devices. In both, gpu1 and the drive `far` are below the second host bridge."""
-    far_bridge = ["-device", "pxb-pcie,id=pxb1,bus=pcie.0,bus_nr=128,numa_node=1"]
-    near, far = ("gpu0", "ext4", "xfs", "md0", "md1"), ("gpu1", "far")
-    if name == "switch":
-        return (switch("near", "pcie.0", 1, near) + root_ports("pcie.0", 2, ("raw",)) +
-                far_bridge + switch("far", "pxb1", 8, far))
-    return root_ports("pcie.0", 1, (*near, "raw")) + far_bridge + root_ports("pxb1", 8, far)
+def host_bridge(name, bus, node):
+    return ["-device", f"pxb-pcie,id={name},bus=pcie.0,bus_nr={bus},numa_node={node}"]
+
+
+NEAR, FAR = ("gpu0", "ext4", "xfs", "md0", "md1"), ("gpu1", "far")
+FAR_BRIDGE = host_bridge("pxb1", 128, 1)
+
+
+def two_switches():
+    return (switch("near", "pcie.0", 1, NEAR) + root_ports("pcie.0", 2, ("raw",)) +
+            FAR_BRIDGE + switch("far", "pxb1", 8, FAR))
+
+
+def only_root_ports():
+    return root_ports("pcie.0", 1, (*NEAR, "raw")) + FAR_BRIDGE + root_ports("pxb1", 8, FAR)
+
+
+def one_port():
+    """All are functions of one device."""
+    args = root_port("one", "pcie.0", 1)
+    for function, device in enumerate((*NEAR, *FAR, "raw")):
+        args += endpoint(device, f"one,addr=00.{function},multifunction=on")
+    return args
+
+
+def nodes():
+    """A host bridge at each node; `raw` is on the root bus of the third, at none."""
+    return (endpoint("raw", "pcie.0") + host_bridge("pxb0", 64, 0) + root_ports("pxb0", 1, NEAR) +
+            FAR_BRIDGE + root_ports("pxb1", 8, FAR))
+
+
+def acs():
+    """Two levels of switches. What QEMU calls a root port is the only bridge of its that has ACS,
+    so one stands between them, with `ext4` just below it."""
+    args = root_port("root", "pcie.0", 1) + ["-device", "x3130-upstream,id=up1,bus=root"]
+    args += ["-device", "xio3130-downstream,id=down1,bus=up1,chassis=10,slot=0"]
+    args += ["-device", "xio3130-downstream,id=down2,bus=up1,chassis=10,slot=1"]
+    args += endpoint("md0", "down2") + root_port("middle", "down1", 2)
+    args += ["-device", "x3130-upstream,id=up2,bus=middle,addr=00.0,multifunction=on"]
+    args += endpoint("ext4", "middle,addr=00.1,multifunction=on")
+    for slot, device in enumerate(("gpu0", "xfs")):
+        args += ["-device", f"xio3130-downstream,id=port-{device},bus=up2,chassis=20,slot={slot}"]
+        args += endpoint(device, f"port-{device}")
+    return args + root_ports("pcie.0", 3, ("md1", "raw")) + FAR_BRIDGE + root_ports("pxb1", 8, FAR)
+
+
+def functions(kind, bus, slot, name):
+    """A device of eight functions."""
+    args = []
+    for function in range(8):
+        args += ["-device", f"{kind},id={name}-{function},bus={bus},addr={slot:#x}.{function},multifunction=on"]
+    return args
+
+
+def many():
+    """Five GPUs, 70 peers, and others that are neither."""
+    nic, old_nic = "e1000e,romfile=", "rtl8139,romfile="
+    args = only_root_ports()
+    for gpu in ("gpu2", "gpu3", "gpu4"):
+        args += ["-object", f"memory-backend-ram,id=bar-{gpu},size=1M,share=on"]
+    for slot in range(0x10, 0x14):
+        args += functions(nic, "pcie.0", slot, f"nic{slot}")
+    args += ["-device", "ivshmem-plain,memdev=bar-gpu2,id=gpu2,bus=pcie.0,addr=0x14"]
+    for slot, decoy in ((0x15, "virtio-rng-pci"), (0x16, "VGA,vgamem_mb=1,romfile="), (0x17, "qemu-xhci")):
+        args += ["-device", f"{decoy},bus=pcie.0,addr={slot:#x}"]
+    for n, port in enumerate(("nics", "old", "gpu3")):
+        args += ["-device", f"pcie-root-port,id=p-{port},bus=pcie.0,addr={0x18 + n:#x},chassis={40 + n},slot={40 + n}"]
+    args += functions(nic, "p-nics", 0, "nic")
+    args += ["-device", "pcie-pci-bridge,id=old,bus=p-old"]
+    for slot in range(1, 4):
+        args += functions(old_nic, "old", slot, f"old{slot}")
+    args += ["-device", "ivshmem-plain,memdev=bar-gpu4,id=gpu4,bus=old,addr=4"]
+    return args + ["-device", "ivshmem-plain,memdev=bar-gpu3,id=gpu3,bus=p-gpu3"]
+
+
+# The PCI devices. In the first two, gpu1 and the drive `far` are below the second host bridge.
+TOPOLOGIES = {"switch": two_switches, "rootports": only_root_ports, "oneport": one_port,
+              "nodes": nodes, "acs": acs, "many": many}
 
 
 def machine(smp):
@@ -238,7 +308,7 @@ def qemu_command(opts, folder, lines):
               f"TB_BAR={opts.bar}", f"TB_FLAVOUR={opts.flavour}",
               kernel_options, iommu_options, opts.append]
     command += ["-kernel", f"{kernel}/vmlinuz", "-initrd", f"{folder}/initramfs", "-append", " ".join(append)]
-    command += iommu + memory_and_drives(folder, opts.bar) + topology(opts.topology)
+    command += iommu + memory_and_drives(folder, opts.bar) + TOPOLOGIES[opts.topology]()
     return command + shlex.split(opts.extra)
 
 
