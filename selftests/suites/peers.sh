@@ -213,7 +213,6 @@ switch)
 	whole peer_affinity "19.10: a write to stats resets the counts" affinity 0 none 0 0
 	distances "reset" tree_switch
 	is "$(percent 03:00.0)" "cross_root_port(%)=0" "19.10: and the percentage"
-	umount /mnt/ext4
 	;;
 rootports)
 	if [ "$TB_IOMMU" = none ]; then
@@ -249,6 +248,12 @@ esac
 rmmod fake_nvidia
 whole peer_distance "19.6: only the header again" echo "$header"
 insmod /modules/fake_nvidia.ko
+if [ "$TB_TOPOLOGY" = switch ]; then
+	# Nobody has read a file since: the module was told.
+	tap peer_io 0 /mnt/ext4/file
+	whole peer_affinity "20.1: a GPU that came is known to MAP" affinity 0 03:00.0 3 4
+	umount /mnt/ext4
+fi
 is "$(sed 1d $proc/peer_distance | cut -f 1 | uniq | wc -l)" "$(echo "$gpus" | wc -w)" "all GPUs are back"
 check "2.6: unload" unload_modules
 finish

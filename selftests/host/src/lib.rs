@@ -8,6 +8,8 @@ pub mod extents;
 mod geometry;
 #[path = "../../../src/buffer/state.rs"]
 mod state;
+#[path = "../../../src/topology.rs"]
+mod topology;
 
 #[cfg(test)]
 mod properties;

@@ -6,6 +6,9 @@ use crate::{
     extents::{joined, locate, Extent},
     geometry::{read_len, FileRange, GpuRange, BLOCK, GPU_PAGE},
     state::Word,
+    topology::{
+        acs_is_on, distance, is_local, link, rank, Affinity, Bridge, UNKNOWN,
+    },
 };
 use proptest::prelude::*;
 
@@ -137,4 +140,153 @@ proptest! {
             prop_assert_eq!(word.may_continue(), busy && !ending);
         }
     }
+}
+
+/// A tree: the parent of each bridge, always an earlier one, or a root bus; and whether ACS is on.
+fn tree() -> impl Strategy<Value = Vec<(Option<usize>, bool)>> {
+    let bridge = |n: usize| (prop::option::weighted(0.8, 0..n.max(1)), any::<bool>());
+    (1..40usize).prop_flat_map(move |n| (0..n).map(bridge).collect::<Vec<_>>()).prop_map(|mut t| {
+        // The first has none that is earlier.
+        t[0].0 = None;
+        t
+    })
+}
+
+/// The bridges above a function below bridge `at`; on a root bus for `None`.
+fn path(tree: &[(Option<usize>, bool)], mut at: Option<usize>) -> Vec<Bridge> {
+    let mut path = Vec::new();
+    while let Some(n) = at {
+        path.push(Bridge { id: n as u64, acs: tree[n].1 });
+        at = tree[n].0;
+    }
+    path
+}
+
+/// Two functions somewhere in a tree.
+fn pair() -> impl Strategy<Value = (Vec<Bridge>, Vec<Bridge>)> {
+    tree().prop_flat_map(|tree| {
+        let place = || prop::option::weighted(0.9, 0..tree.len());
+        let tree = tree.clone();
+        (place(), place()).prop_map(move |(a, b)| (path(&tree, a), path(&tree, b)))
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_distance_is_that_of_the_contract((gpu, peer) in pair(), local in any::<bool>()) {
+        let got = distance(Some(&gpu), Some(&peer), local) as usize;
+        // Counted from the top instead: the bridges that both have.
+        let common = gpu.iter().rev().zip(peer.iter().rev()).take_while(|(a, b)| a.id == b.id).count();
+        if common == 0 {
+            prop_assert_eq!(got, if local { 127 } else { 254 } + gpu.len() + peer.len() + 1);
+        } else {
+            let meeting = gpu[gpu.len() - common];
+            let detour = if meeting.acs && common < gpu.len() { common - 1 } else { 0 };
+            prop_assert_eq!(got, gpu.len() - common + peer.len() - common + 1 + detour);
+        }
+    }
+
+    #[test]
+    fn without_acs_a_distance_is_symmetric((mut a, mut b) in pair(), local in any::<bool>()) {
+        a.iter_mut().chain(&mut b).for_each(|bridge| bridge.acs = false);
+        let there = distance(Some(&a), Some(&b), local);
+        prop_assert_eq!(there, distance(Some(&b), Some(&a), local));
+        prop_assert!(there >= 1);
+    }
+
+    #[test]
+    fn acs_only_makes_it_longer((gpu, peer) in pair(), local in any::<bool>()) {
+        let off = |path: &[Bridge]| {
+            path.iter().map(|b| Bridge { acs: false, ..*b }).collect::<Vec<_>>()
+        };
+        let without = distance(Some(&off(&gpu)), Some(&off(&peer)), local);
+        prop_assert!(distance(Some(&gpu), Some(&peer), local) >= without);
+    }
+
+    #[test]
+    fn any_two_lists_of_bridges_have_a_distance(
+        a in prop::collection::vec((0..9u64, any::<bool>()), 0..300),
+        b in prop::collection::vec((0..9u64, any::<bool>()), 0..300),
+        local in any::<bool>(),
+    ) {
+        let bridges = |list: Vec<(u64, bool)>| {
+            list.into_iter().map(|(id, acs)| Bridge { id, acs }).collect::<Vec<_>>()
+        };
+        let (a, b) = (bridges(a), bridges(b));
+        let known = distance(Some(&a), Some(&b), local);
+        prop_assert!((1..=254 + 601).contains(&known));
+        prop_assert_eq!(distance(None, Some(&b), local), UNKNOWN);
+        prop_assert_eq!(distance(Some(&a), None, local), UNKNOWN);
+    }
+
+    #[test]
+    fn distance_dominates_rank(
+        near in 0..0xffffu32, step in 1..0xffffu32, links in any::<[(u32, u32); 2]>(),
+    ) {
+        let far = (near + step).min(0xffff);
+        let [(a, b), (c, d)] = links;
+        prop_assert!(rank(near, a, b) < rank(far, c, d));
+        prop_assert_eq!(rank(near, a, b) >> 16, near);
+        prop_assert!(rank(near, a, b) & 0xffff <= 160);
+        // More lanes are never worse.
+        prop_assert!(rank(near, a.saturating_add(1), b) <= rank(near, a, b));
+    }
+
+    #[test]
+    fn a_link_is_what_its_fields_say(status in any::<u16>()) {
+        let (lanes, generation) = link(status);
+        prop_assert!(lanes < 64 && generation <= 6);
+        if status != 0xffff {
+            prop_assert_eq!(lanes, u32::from(status) / 16 % 64);
+            prop_assert!(generation == 0 || generation == u32::from(status) % 16);
+        }
+    }
+
+    #[test]
+    fn affinity_loses_no_count(counts in prop::collection::vec((any::<u32>(), number()), 0..50)) {
+        let mut affinity = Affinity::new();
+        let (mut columns, mut cross, mut all) = ([0u64; 32], 0u64, 0u64);
+        for (seed, count) in counts {
+            let distance = if seed % 2 == 0 { seed % 160 } else { seed };
+            affinity.add(distance, count);
+            all = all.saturating_add(count);
+            if distance >= 127 {
+                cross = cross.saturating_add(count);
+            } else if (1..=32).contains(&distance) {
+                let column = &mut columns[distance as usize - 1];
+                *column = column.saturating_add(count);
+            }
+        }
+        prop_assert_eq!(affinity.columns, columns);
+        prop_assert_eq!(affinity.cross, cross);
+        let exact = if all == 0 { 0 } else { u128::from(cross) * 100 / u128::from(all) };
+        prop_assert!(affinity.cross_percent().abs_diff(exact as u64) <= 1);
+        if all < u64::MAX / 100 {
+            prop_assert_eq!(affinity.cross_percent(), exact as u64);
+        }
+    }
+}
+
+#[test]
+fn the_examples_of_the_contract() {
+    let path = |ids: &[u64]| ids.iter().map(|&id| Bridge { id, acs: false }).collect::<Vec<_>>();
+    let (gpu, same, other) = (path(&[3, 2, 1]), path(&[4, 2, 1]), path(&[5]));
+    assert_eq!(distance(Some(&gpu), Some(&same), true), 3);
+    assert_eq!(distance(Some(&gpu), Some(&other), true), 0x84);
+    assert_eq!(distance(Some(&gpu), Some(&[]), true), 0x83);
+    assert_eq!(distance(Some(&gpu), Some(&other), false), 0x103);
+    assert_eq!(distance(Some(&[]), Some(&[]), true), 0x80);
+    assert_eq!(rank(3, 1, 1), 0x0003_009f);
+    assert_eq!(rank(3, 16, 5), 0x0003_0050);
+    assert_eq!(rank(3, 16, 6), 0x0003_0040);
+    assert_eq!(rank(UNKNOWN, 0, 0), 0xffff_00a0);
+    assert_eq!(link(0xffff), (0, 0));
+    assert_eq!(link(0x3104), (16, 4));
+    // A capability without functions, bits that do not exist.
+    assert!(!acs_is_on(0, 0x7f) && !acs_is_on(1, 0xff80) && acs_is_on(1, 0x40));
+    let far = |_, _| 20;
+    let near = |_, _| 10;
+    assert!(is_local(None, None, far) && is_local(Some(0), Some(0), near));
+    assert!(!is_local(Some(0), None, near) && !is_local(None, Some(0), near));
+    assert!(!is_local(Some(0), Some(1), far));
 }
