@@ -71,8 +71,6 @@ struct Snapshot {
     peers: KVVec<Peer>,
     distances: KVVec<u32>,
     counts: KVVec<Count>,
-    /// Addresses of the peers, in their order, and where each is in `peers`.
-    by_address: KVVec<(Address, usize)>,
 }
 
 impl Snapshot {
@@ -82,7 +80,6 @@ impl Snapshot {
             peers: KVVec::new(),
             distances: KVVec::new(),
             counts: KVVec::new(),
-            by_address: KVVec::new(),
         }
     }
 
@@ -100,12 +97,9 @@ impl Snapshot {
                 new.distances.push(place.distance_to(peer), GFP_KERNEL)?;
             }
         }
-        for (index, place) in peers.iter().enumerate() {
-            let peer = place.peer();
-            new.by_address.push((peer.address, index), GFP_KERNEL)?;
-            new.peers.push(peer, GFP_KERNEL)?;
+        for place in &peers {
+            new.peers.push(place.peer(), GFP_KERNEL)?;
         }
-        new.by_address.sort_unstable();
         Ok(new)
     }
 
@@ -120,8 +114,8 @@ impl Snapshot {
     fn count_on(&mut self, old: &Self) -> Result {
         for gpu in &self.gpus {
             for peer in &self.peers {
-                let count = match old.pair(gpu.index, peer.address).and_then(|i| old.counts.get(i))
-                {
+                let before = old.pair(gpu.index, peer.address);
+                let count = match before.and_then(|pair| old.counts.get(pair)) {
                     Some(count) => count.clone(),
                     None => Arc::new(Counters::new()?, GFP_KERNEL)?,
                 };
@@ -134,12 +128,8 @@ impl Snapshot {
     /// Where a pair is. Callable in any context.
     fn pair(&self, gpu: u32, peer: Address) -> Option<usize> {
         let gpu = self.gpus.iter().position(|known| known.index == gpu)?;
-        let at = self
-            .by_address
-            .binary_search_by_key(&peer, |(address, _)| *address)
-            .ok()?;
-        let (_, peer) = self.by_address.get(at)?;
-        gpu.checked_mul(self.peers.len())?.checked_add(*peer)
+        let peer = self.peers.iter().position(|known| known.address == peer)?;
+        gpu.checked_mul(self.peers.len())?.checked_add(peer)
     }
 
     /// Calls `f` for each pair of a GPU with peer, distance and count.

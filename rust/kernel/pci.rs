@@ -21,7 +21,7 @@ use kernel::{
 /// Where a function is: domain, bus, device and function number.
 ///
 /// Shown as Linux writes it, `0000:03:00.0`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Address {
     domain: u32,
     bus: u8,

@@ -86,7 +86,7 @@ eight() { for slot; do for f in 0 1 2 3 4 5 6 7; do echo "$slot.$f"; done; done;
 # 00:14.0 has no bridge, 01:00.0 and 0a:00.0 have 1, 09:04.0 has 2, and the nearest of them is that
 # of the 24: 0 + 0 + 1. 81:00.0 has 1, at a node.
 tree_many() {
-	while read -r gpu direct port old drives far; do
+	while read -r gpu direct port old drives other; do
 		# shellcheck disable=SC2046 # a list of words
 		rows "$gpu" "$direct" 0x00 0xffffffff network $(eight 00:10 00:11 00:12 00:13)
 		# shellcheck disable=SC2046
@@ -94,7 +94,7 @@ tree_many() {
 		# shellcheck disable=SC2046
 		rows "$gpu" "$old" 0x00 0xffffffff network $(eight 09:01 09:02 09:03)
 		rows "$gpu" "$drives" 0x01 0xffffffff nvme 02:00.0 03:00.0 04:00.0 05:00.0 06:00.0
-		row "$gpu" 82:00.0 "$far" 0x01 0x01
+		row "$gpu" 82:00.0 "$other" 0x01 0x01
 	done <<-END
 	00:14.0 0080 0081 0082 0081 0100
 	01:00.0 0081 0082 0083 0082 0101

@@ -6,9 +6,7 @@ use crate::{
     extents::{joined, locate, Extent},
     geometry::{read_len, FileRange, GpuRange, BLOCK, GPU_PAGE},
     state::Word,
-    topology::{
-        acs_is_on, distance, is_local, link, rank, Affinity, Bridge, UNKNOWN,
-    },
+    topology::{acs_is_on, distance, is_local, link, rank, Affinity, Bridge, UNKNOWN},
 };
 use proptest::prelude::*;
 
@@ -145,18 +143,23 @@ proptest! {
 /// A tree: the parent of each bridge, always an earlier one, or a root bus; and whether ACS is on.
 fn tree() -> impl Strategy<Value = Vec<(Option<usize>, bool)>> {
     let bridge = |n: usize| (prop::option::weighted(0.8, 0..n.max(1)), any::<bool>());
-    (1..40usize).prop_flat_map(move |n| (0..n).map(bridge).collect::<Vec<_>>()).prop_map(|mut t| {
-        // The first has none that is earlier.
-        t[0].0 = None;
-        t
-    })
+    (1..40usize)
+        .prop_flat_map(move |n| (0..n).map(bridge).collect::<Vec<_>>())
+        .prop_map(|mut t| {
+            // The first has none that is earlier.
+            t[0].0 = None;
+            t
+        })
 }
 
 /// The bridges above a function below bridge `at`; on a root bus for `None`.
 fn path(tree: &[(Option<usize>, bool)], mut at: Option<usize>) -> Vec<Bridge> {
     let mut path = Vec::new();
     while let Some(n) = at {
-        path.push(Bridge { id: n as u64, acs: tree[n].1 });
+        path.push(Bridge {
+            id: n as u64,
+            acs: tree[n].1,
+        });
         at = tree[n].0;
     }
     path
@@ -269,7 +272,11 @@ proptest! {
 
 #[test]
 fn the_examples_of_the_contract() {
-    let path = |ids: &[u64]| ids.iter().map(|&id| Bridge { id, acs: false }).collect::<Vec<_>>();
+    let path = |ids: &[u64]| {
+        ids.iter()
+            .map(|&id| Bridge { id, acs: false })
+            .collect::<Vec<_>>()
+    };
     let (gpu, same, other) = (path(&[3, 2, 1]), path(&[4, 2, 1]), path(&[5]));
     assert_eq!(distance(Some(&gpu), Some(&same), true), 3);
     assert_eq!(distance(Some(&gpu), Some(&other), true), 0x84);
