@@ -303,7 +303,7 @@ def qemu_command(opts, folder, lines):
         command += ["-chardev", f"socket,id={name},fd={fd}", "-serial", f"chardev:{name}"]
     command += ["-chardev", f"socket,id=monitor,fd={lines[3]}", "-mon", "chardev=monitor,mode=control"]
     command += ["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]
-    append = ["console=ttyS2,115200", "ignore_loglevel", "panic=-1", "oops=panic",
+    append = ["console=ttyS2,115200", "ignore_loglevel", "no_timer_check", "panic=-1", "oops=panic",
               f"TB_TOPOLOGY={opts.topology}", f"TB_CPU={opts.cpu}", f"TB_IOMMU={opts.iommu}",
               f"TB_BAR={opts.bar}", f"TB_FLAVOUR={opts.flavour}",
               kernel_options, iommu_options, opts.append]
