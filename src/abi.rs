@@ -12,6 +12,7 @@ use kernel::{
         UserSlice, //
     },
 };
+use zerocopy::Immutable;
 use zerocopy_derive::Immutable;
 
 /// Bytes of a block, the unit of all geometry here.
@@ -28,6 +29,7 @@ pub(crate) const WRITE: u32 = 0x4004_7404;
 pub(crate) const SET_RDMA_REG_INFO: u32 = 0x4004_7405;
 pub(crate) const GET_RDMA_REG_INFO: u32 = 0x4004_7406;
 pub(crate) const CLEAR_RDMA_REG_INFO: u32 = 0x4004_7407;
+
 
 /// Where `ioctl_return` is in the arguments of READ, WRITE and MAP.
 pub(crate) const RETURN_OFFSET: usize = 32;
@@ -95,6 +97,68 @@ impl IoArgs {
     }
 }
 
+/// Argument of SET_RDMA_REG_INFO.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C, align(8))]
+pub(crate) struct SetRdmaArgs {
+    pub(crate) cpuvaddr: u64,
+    pub(crate) gid: [u64; 2],
+    pub(crate) qp_num: u32,
+    pub(crate) lid: u16,
+    pub(crate) flags: u8,
+    pub(crate) version: u8,
+    pub(crate) dc_key: u32,
+    pub(crate) rkey: [u32; 16],
+    pub(crate) nkeys: u32,
+}
+
+static_assert!(size_of::<SetRdmaArgs>() == ARG_LEN);
+static_assert!(offset_of!(SetRdmaArgs, rkey) == 36);
+static_assert!(offset_of!(SetRdmaArgs, nkeys) == 100);
+
+/// The record of SET_RDMA_REG_INFO, as GET_RDMA_REG_INFO and storage drivers see it.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct RdmaInfo {
+    /// 0: not set.
+    pub(crate) version: u8,
+    /// Bit 0: `gid` is valid.
+    pub(crate) flags: u8,
+    pub(crate) lid: u16,
+    pub(crate) qp_num: u32,
+    /// GPU virtual address.
+    pub(crate) rem_vaddr: u64,
+    /// Bytes.
+    pub(crate) size: u32,
+    pub(crate) rkey: u32,
+    pub(crate) gid: [u64; 2],
+    pub(crate) dc_key: u32,
+    /// Zero.
+    pub(crate) padding: [u8; 4],
+}
+
+static_assert!(size_of::<RdmaInfo>() == 48);
+static_assert!(offset_of!(RdmaInfo, gid) == 24);
+
+impl RdmaInfo {
+    /// Not set.
+    pub(crate) const NONE: Self = Self {
+        version: 0,
+        flags: 0,
+        lid: 0,
+        qp_num: 0,
+        rem_vaddr: 0,
+        size: 0,
+        rkey: 0,
+        gid: [0; 2],
+        dc_key: 0,
+        padding: [0; 4],
+    };
+}
+
+/// Where the record is in the argument of GET_RDMA_REG_INFO.
+pub(crate) const RDMA_INFO_OFFSET: usize = 16;
+
 /// Reads an argument from the address that the user gave. Fails with `EFAULT`.
 pub(crate) fn read<T: FromBytes + IntoBytes>(arg: usize) -> Result<T> {
     let mut value = T::new_zeroed();
@@ -104,10 +168,15 @@ pub(crate) fn read<T: FromBytes + IntoBytes>(arg: usize) -> Result<T> {
     Ok(value)
 }
 
-/// Stores `ioctl_return` of READ, WRITE or MAP. Fails with `EFAULT`.
-pub(crate) fn write_return(arg: usize, value: i64) -> Result {
-    let field = arg.checked_add(RETURN_OFFSET).ok_or(EFAULT)?;
-    UserSlice::new(UserPtr::from_addr(field), size_of::<i64>())
+/// Stores a part of an argument, `offset` bytes from its start. Fails with `EFAULT`.
+pub(crate) fn write<T: IntoBytes + Immutable>(arg: usize, offset: usize, value: &T) -> Result {
+    let field = arg.checked_add(offset).ok_or(EFAULT)?;
+    UserSlice::new(UserPtr::from_addr(field), size_of::<T>())
         .writer()
         .write_slice(value.as_bytes())
+}
+
+/// Stores `ioctl_return` of READ, WRITE or MAP. Fails with `EFAULT`.
+pub(crate) fn write_return(arg: usize, value: i64) -> Result {
+    write(arg, RETURN_OFFSET, &value)
 }

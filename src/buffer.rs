@@ -21,6 +21,7 @@ use crate::{
     params,
     path,
     peers::Gpu,
+    rdma,
     stats::Counter, //
 };
 use kernel::{
@@ -90,6 +91,9 @@ pub(crate) struct Buffer {
     life: Arc<Life>,
     /// What the end of an asynchronous transfer needs.
     pub(crate) pending: Pending,
+    /// What SET_RDMA_REG_INFO said.
+    #[pin]
+    pub(crate) rdma: rdma::Record,
     pub(crate) driver: Arc<Driver>,
 }
 
@@ -211,6 +215,7 @@ fn make_mapping(driver: ArcBorrow<'_, Driver>, vma: &VmaNew) -> Result {
                 started: Atomic::new(0),
                 flags: Atomic::new(0),
             },
+            rdma <- rdma::Record::new(),
             driver: driver.into(),
         }),
     )?;
@@ -261,6 +266,13 @@ fn find(cpuvaddr: u64) -> Result<(BufferRef, u64)> {
     }
     // Only the buffer is kept: the mapping must be able to go while a transfer is under way.
     Ok((found.data.buffer.clone(), found.len as u64))
+}
+
+/// The buffer at `cpuvaddr`, whatever its state, if MAP was done. Fails with `EINVAL`. May sleep.
+pub(crate) fn mapped(cpuvaddr: u64) -> Result<BufferRef> {
+    let (buffer, _) = find(cpuvaddr)?;
+    buffer.binding()?;
+    Ok(buffer)
 }
 
 /// A buffer with a transfer under way: nobody else may begin one. Dropping it ends that.

@@ -42,6 +42,11 @@ impl GpuRange {
         Some(Self { va, size })
     }
 
+    /// GPU address that the user registered.
+    pub(crate) fn va(&self) -> u64 {
+        self.va
+    }
+
     /// Bytes that the user registered.
     pub(crate) fn size(&self) -> u64 {
         self.size

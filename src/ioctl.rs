@@ -6,7 +6,8 @@ use crate::{
     abi,
     buffer,
     driver::Driver,
-    io, //
+    io,
+    rdma, //
 };
 use kernel::{
     prelude::*,
@@ -30,8 +31,16 @@ pub(crate) fn dispatch(driver: ArcBorrow<'_, Driver>, cmd: u32, arg: usize) -> R
                 }
             }
         }
-        // A build without RDMA support: contract section 13.6.
-        abi::SET_RDMA_REG_INFO | abi::GET_RDMA_REG_INFO | abi::CLEAR_RDMA_REG_INFO => Err(EPERM),
+        abi::SET_RDMA_REG_INFO => rdma::set(&abi::read(arg)?).map(|()| 0),
+        abi::GET_RDMA_REG_INFO => {
+            let info = rdma::get(abi::read(arg)?)?;
+            abi::write(arg, abi::RDMA_INFO_OFFSET, &info)?;
+            Ok(0)
+        }
+        abi::CLEAR_RDMA_REG_INFO => {
+            let cpuvaddr = abi::read(arg)?;
+            rdma::clear(cpuvaddr).map(|()| 0).map_err(|_| EPERM)
+        }
         _ => {
             abi::read::<[u8; abi::ARG_LEN]>(arg)?;
             Err(ENOTTY)

@@ -19,6 +19,7 @@ mod params;
 mod path;
 mod peers;
 mod proc;
+mod rdma;
 mod stats;
 mod topology;
 
