@@ -30,6 +30,7 @@ pub(crate) const SET_RDMA_REG_INFO: u32 = 0x4004_7405;
 pub(crate) const GET_RDMA_REG_INFO: u32 = 0x4004_7406;
 pub(crate) const CLEAR_RDMA_REG_INFO: u32 = 0x4004_7407;
 
+pub(crate) const BATCH_IO: u32 = 0x4004_7408;
 
 /// Where `ioctl_return` is in the arguments of READ, WRITE and MAP.
 pub(crate) const RETURN_OFFSET: usize = 32;
@@ -91,9 +92,36 @@ impl IoArgs {
         self.flags & 0x01 != 0
     }
 
+    /// What a batch entry does: 0 reads, 1 writes. READ and WRITE ignore it.
+    pub(crate) fn operation(&self) -> u8 {
+        self.flags >> 4 & 0x7
+    }
+
     /// READ may use a file that was opened only for writing.
     pub(crate) fn allow_reads(&self) -> bool {
         self.flags & 0x04 != 0
+    }
+}
+
+/// Argument of BATCH_IO.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C, align(8))]
+pub(crate) struct BatchArgs {
+    /// For logs only.
+    pub(crate) ctx_id: u64,
+    pub(crate) nents: u64,
+    /// User address of the entries.
+    entries: u64,
+}
+
+static_assert!(size_of::<BatchArgs>() == 24);
+
+impl BatchArgs {
+    /// Reads an entry. Fails with `EFAULT`.
+    pub(crate) fn entry(&self, index: usize) -> Result<IoArgs> {
+        let start = usize::try_from(self.entries).map_err(|_| EFAULT)?;
+        let offset = index.checked_mul(size_of::<IoArgs>()).ok_or(EFAULT)?;
+        read(start.checked_add(offset).ok_or(EFAULT)?)
     }
 }
 

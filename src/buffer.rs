@@ -17,6 +17,7 @@ use crate::{
     },
     driver::Driver,
     geometry::GpuRange,
+    io::Waiter,
     meta::Meta,
     params,
     path,
@@ -91,6 +92,9 @@ pub(crate) struct Buffer {
     life: Arc<Life>,
     /// What the end of an asynchronous transfer needs.
     pub(crate) pending: Pending,
+    /// Who waits for its end, if anybody.
+    #[pin]
+    pub(crate) waiter: Waiter,
     /// What SET_RDMA_REG_INFO said.
     #[pin]
     pub(crate) rdma: rdma::Record,
@@ -215,6 +219,7 @@ fn make_mapping(driver: ArcBorrow<'_, Driver>, vma: &VmaNew) -> Result {
                 started: Atomic::new(0),
                 flags: Atomic::new(0),
             },
+            waiter <- Waiter::new(),
             rdma <- rdma::Record::new(),
             driver: driver.into(),
         }),
@@ -307,8 +312,18 @@ impl Busy {
     /// Leaves the end of the transfer to its completion, which is to call
     /// [`from_async`](Self::from_async).
     pub(crate) fn into_async(mut self) -> BufferRef {
-        self.ends = false;
+        self.leave();
         self.buffer.clone()
+    }
+
+    /// Leaves the end of the transfer to its completion, as [`into_async`](Self::into_async).
+    pub(crate) fn leave(&mut self) {
+        self.ends = false;
+    }
+
+    /// Whether the end was not left to a completion.
+    pub(crate) fn ends_here(&self) -> bool {
+        self.ends
     }
 
     /// The buffer.

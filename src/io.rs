@@ -2,6 +2,9 @@
 
 //! READ and WRITE: the checks, then the transfer in one or more parts, then the result.
 //!
+//! A request is an [`Io`] once it has passed its checks. Then it either is started and ends by
+//! itself (asynchronous), or is run to its end (synchronous).
+//!
 //! A synchronous transfer goes in parts of at most [`PART`] bytes, so that munmap and the GPU's
 //! free callback need not wait for all of a long one. An asynchronous one is a single call to the
 //! file system; its end comes in any context, hard interrupt included.
@@ -9,6 +12,9 @@
 //! Contract sections 9 and 10.
 
 mod check;
+mod wait;
+
+pub(crate) use wait::Waiter;
 
 use crate::{
     abi::IoArgs,
@@ -48,6 +54,7 @@ use nvfs_kernel::{
     platform,
     reaper::Reaped, //
 };
+use wait::Found;
 
 /// The most bytes of one part of a synchronous transfer.
 const PART: u64 = 16 << 20;
@@ -91,36 +98,50 @@ const WRITES: Tally = Tally {
     ops: Counter::WriteOps,
 };
 
+/// The beginning of an ioctl.
+#[derive(Clone, Copy)]
+pub(crate) struct Begin {
+    /// `rw_stats_enabled` was on.
+    pub(crate) detailed: bool,
+    /// In nanoseconds of the monotonic clock; 0 if not detailed.
+    at: i64,
+}
+
+impl Begin {
+    /// It begins now.
+    pub(crate) fn now() -> Self {
+        let detailed = params::RW_STATS.get() != 0;
+        let at = if detailed { now() } else { 0 };
+        Self { detailed, at }
+    }
+
+    /// Microseconds since then.
+    pub(crate) fn micros(&self) -> u64 {
+        u64::try_from(now().saturating_sub(self.at) / 1000).unwrap_or(0)
+    }
+}
+
 /// How one request is counted, decided when it begins.
 #[derive(Clone, Copy)]
 struct Count {
     tally: Tally,
-    /// `rw_stats_enabled` was on.
-    detailed: bool,
-    /// When the checks began, in nanoseconds of the monotonic clock.
-    started: i64,
+    begin: Begin,
 }
 
 const WRITE_BIT: u32 = 1;
 const DETAILED_BIT: u32 = 2;
 
 impl Count {
-    fn begin(driver: &Driver, direction: Direction) -> Self {
-        let detailed = params::RW_STATS.get() != 0;
+    fn begin(driver: &Driver, direction: Direction, begin: Begin) -> Self {
         let tally = match direction {
             Direction::Read => READS,
             Direction::Write => WRITES,
         };
-        if detailed {
+        if begin.detailed {
             driver.stats.count(tally.all);
             driver.stats.count(tally.ops);
         }
-        let started = if detailed { now() } else { 0 };
-        Self {
-            tally,
-            detailed,
-            started,
-        }
+        Self { tally, begin }
     }
 
     /// Leaves it in the buffer for the end of an asynchronous transfer.
@@ -129,9 +150,9 @@ impl Count {
             Direction::Read => 0,
             Direction::Write => WRITE_BIT,
         };
-        let detailed = if self.detailed { DETAILED_BIT } else { 0 };
+        let detailed = if self.begin.detailed { DETAILED_BIT } else { 0 };
         buffer.pending.flags.store(write | detailed, Relaxed);
-        buffer.pending.started.store(self.started, Relaxed);
+        buffer.pending.started.store(self.begin.at, Relaxed);
     }
 
     fn load(buffer: &Buffer) -> Self {
@@ -142,15 +163,17 @@ impl Count {
             } else {
                 READS
             },
-            detailed: flags & DETAILED_BIT != 0,
-            started: buffer.pending.started.load(Relaxed),
+            begin: Begin {
+                detailed: flags & DETAILED_BIT != 0,
+                at: buffer.pending.started.load(Relaxed),
+            },
         }
     }
 
     /// One part is done: by the file system, or not.
     fn part(&self, driver: &Driver, result: &Result<usize>) {
         match result {
-            Ok(bytes) if self.detailed => driver.stats.add(self.tally.bytes, *bytes as u64),
+            Ok(bytes) if self.begin.detailed => driver.stats.add(self.tally.bytes, *bytes as u64),
             Ok(_) => (),
             Err(_) => driver.stats.count(self.tally.state_err),
         }
@@ -158,16 +181,13 @@ impl Count {
 
     /// The request is over.
     fn end(&self, driver: &Driver, ok: bool) {
-        if !self.detailed {
+        if !self.begin.detailed {
             return;
         }
         driver.stats.take(self.tally.ops, 1);
         if ok {
             driver.stats.count(self.tally.ok);
-            let micros = now().saturating_sub(self.started) / 1000;
-            driver
-                .stats
-                .add(self.tally.micros, u64::try_from(micros).unwrap_or(0));
+            driver.stats.add(self.tally.micros, self.begin.micros());
         }
     }
 }
@@ -183,29 +203,102 @@ pub(crate) fn request(
     args: IoArgs,
     direction: Direction,
 ) -> Result<i64> {
-    let count = Count::begin(&driver, direction);
+    let count = Count::begin(&driver, direction, Begin::now());
     let request = Request::check(&args, direction).inspect_err(|_| {
         driver.stats.count(count.tally.err);
         count.end(&driver, false);
     })?;
-    if args.is_sync() {
-        run(&driver, &request, count)
+    let io = Io::new(request, &args, count);
+    if io.is_sync() {
+        io.run(&driver, Wait::Whole)
     } else {
-        start(&driver, request, args.end_fence_value, count)
+        io.start(&driver)
     }
 }
 
-/// A synchronous transfer.
-fn run(driver: &Driver, request: &Request, count: Count) -> Result<i64> {
-    let done = prepare(driver, request)
-        .inspect_err(|_| driver.stats.count(count.tally.err))
-        .and_then(|()| parts(driver, request, count));
-    count.end(driver, done.is_ok());
-    done
+/// A request that has passed its checks, and is not started.
+pub(crate) struct Io {
+    request: Request,
+    /// For the meta block, if it is asynchronous.
+    fence: Option<u64>,
+    count: Count,
+}
+
+/// How to wait for the parts of a synchronous transfer.
+#[derive(Clone, Copy)]
+pub(crate) enum Wait {
+    /// Each to its end.
+    Whole,
+    /// Until a fatal signal; the part under way then ends by itself.
+    Killable,
+}
+
+impl Io {
+    fn new(request: Request, args: &IoArgs, count: Count) -> Self {
+        let fence = (!args.is_sync()).then_some(args.end_fence_value);
+        Self {
+            request,
+            fence,
+            count,
+        }
+    }
+
+    /// Checks an entry of a batch; it counts as a read or write once it has passed. May sleep.
+    pub(crate) fn check_entry(driver: &Driver, args: &IoArgs, begin: Begin) -> Result<Self> {
+        let direction = match args.operation() {
+            0 => Direction::Read,
+            1 => Direction::Write,
+            _ => return Err(EINVAL),
+        };
+        let request = Request::check(args, direction)?;
+        Ok(Self::new(
+            request,
+            args,
+            Count::begin(driver, direction, begin),
+        ))
+    }
+
+    /// Whether it is to be run, not to be started.
+    pub(crate) fn is_sync(&self) -> bool {
+        self.fence.is_none()
+    }
+
+    /// Starts an asynchronous transfer; returns 0, or the bytes when it was over at once. After
+    /// this, the meta block is written exactly once, here or at the end, whatever happens. May
+    /// sleep.
+    pub(crate) fn start(self, driver: &Driver) -> Result<i64> {
+        let fence = self.fence.ok_or(EINVAL)?;
+        start(driver, self.request, fence, self.count)
+    }
+
+    /// Does a synchronous transfer; returns the bytes. Sleeps. `EINTR` when a fatal signal ended
+    /// it.
+    pub(crate) fn run(mut self, driver: &Driver, wait: Wait) -> Result<i64> {
+        let count = self.count;
+        let done = prepare(driver, &self.request)
+            .inspect_err(|_| driver.stats.count(count.tally.err))
+            .and_then(|()| parts(driver, &mut self.request, count, wait));
+        // If not, its completion does it.
+        if self.request.busy.ends_here() {
+            count.end(driver, done.is_ok());
+        }
+        done
+    }
+
+    /// Ends it with an error, without having started it. Callable in any context.
+    pub(crate) fn refuse(self, driver: &Driver, e: Error) {
+        driver.stats.count(self.count.tally.err);
+        match self.fence {
+            Some(fence) => {
+                let _ = finish(self.request.busy, self.count, fence, Err(e));
+            }
+            None => self.count.end(driver, false),
+        }
+    }
 }
 
 /// All parts, one after the other, until one falls short. Returns the bytes.
-fn parts(driver: &Driver, request: &Request, count: Count) -> Result<i64> {
+fn parts(driver: &Driver, request: &mut Request, count: Count, wait: Wait) -> Result<i64> {
     let size = request.range.size();
     let mut done = 0;
     while done < size {
@@ -222,18 +315,13 @@ fn parts(driver: &Driver, request: &Request, count: Count) -> Result<i64> {
         if ask == 0 {
             break;
         }
-        let binding = request.busy.buffer().binding()?;
-        let memory = binding.memory().ok_or(EINVAL)?;
-        binding.count_dma(driver);
-        let segment = memory
-            .segment(request.gpu_offset + done, ask)
-            .ok_or(EINVAL)?;
-        let outcome = kiocb::transfer(
-            &request.file,
-            request.direction,
-            i64::try_from(pos).map_err(|_| EINVAL)?,
-            &segment,
-        );
+        request.busy.buffer().binding()?.count_dma(driver);
+        let pos = i64::try_from(pos).map_err(|_| EINVAL)?;
+        let gpu_offset = request.gpu_offset + done;
+        let outcome = match wait {
+            Wait::Whole => transfer(request, pos, gpu_offset, ask)?,
+            Wait::Killable => transfer_killable(request, count, pos, gpu_offset, ask)?,
+        };
         note_fallback(driver, &outcome);
         count.part(driver, &outcome.result);
         let bytes = outcome.result? as u64;
@@ -243,6 +331,55 @@ fn parts(driver: &Driver, request: &Request, count: Count) -> Result<i64> {
         }
     }
     i64::try_from(done).map_err(|_| EINVAL)
+}
+
+/// One part, to its end.
+fn transfer(request: &Request, pos: i64, gpu_offset: u64, len: u64) -> Result<Outcome> {
+    let memory = request.busy.buffer().binding()?.memory().ok_or(EINVAL)?;
+    let segment = memory.segment(gpu_offset, len).ok_or(EINVAL)?;
+    Ok(kiocb::transfer(
+        &request.file,
+        request.direction,
+        pos,
+        &segment,
+    ))
+}
+
+/// One part, to its end or until a fatal signal. Then it fails with `EINTR`, and the transfer has
+/// all that it needs: the kiocb in the buffer holds buffer and file, and its completion ends it.
+fn transfer_killable(
+    request: &mut Request,
+    count: Count,
+    pos: i64,
+    gpu_offset: u64,
+    len: u64,
+) -> Result<Outcome> {
+    let buffer = request.busy.buffer().clone();
+    count.store(&buffer, request.direction);
+    buffer.waiter.begin();
+    let submitted = kiocb::submit(
+        buffer.clone(),
+        request.file.clone(),
+        request.direction,
+        pos,
+        |buffer| buffer.binding().ok()?.memory()?.segment(gpu_offset, len),
+    );
+    if !matches!(submitted, Ok(Submitted::Queued)) {
+        buffer.waiter.cancel();
+    }
+    match submitted? {
+        Submitted::Done(outcome) => Ok(outcome),
+        Submitted::Queued => match buffer.waiter.wait() {
+            Some(result) => Ok(Outcome {
+                result,
+                buffered: false,
+            }),
+            None => {
+                request.busy.leave();
+                Err(EINTR)
+            }
+        },
+    }
 }
 
 /// How many bytes of a part to ask the file system for.
@@ -263,8 +400,7 @@ fn note_fallback(driver: &Driver, outcome: &Outcome) {
     }
 }
 
-/// An asynchronous transfer. After this, the meta block is written exactly once, here or at the
-/// end, whatever happens.
+/// See [`Io::start`].
 fn start(driver: &Driver, request: Request, fence: u64, count: Count) -> Result<i64> {
     let direction = request.direction;
     if let Err(e) = prepare(driver, &request) {
@@ -316,27 +452,39 @@ fn start(driver: &Driver, request: Request, fence: u64, count: Count) -> Result<
 fn finish(busy: Busy, count: Count, fence: u64, result: Result<usize>) -> Result<i64> {
     let buffer = busy.buffer().clone();
     drop(busy);
-    let told = result.map(|bytes| bytes as i64);
-    count.end(&buffer.driver, told.is_ok());
+    count.end(&buffer.driver, result.is_ok());
     if let Ok(binding) = buffer.binding() {
-        let value = match told {
-            Ok(bytes) => bytes,
-            Err(e) => i64::from(e.to_errno()),
-        };
-        binding.meta.finish(value, fence);
+        binding.meta.finish(told(&result), fence);
     }
-    told
+    result.map(|bytes| bytes as i64)
+}
+
+/// A result as the process is told: bytes, or a negative errno.
+fn told(result: &Result<usize>) -> i64 {
+    match result {
+        Ok(bytes) => *bytes as i64,
+        Err(e) => i64::from(e.to_errno()),
+    }
 }
 
 impl Completed for Buffer {
     fn completed(this: ARef<Reaped<Self>>, outcome: Outcome) {
+        let found = this.waiter.tell(&outcome.result);
+        if matches!(found, Found::Waiter) {
+            return;
+        }
         // The next transfer may begin once the buffer is not busy: nothing of this one is read
         // from it after that.
         let count = Count::load(&this);
         let fence = this.pending.fence.load(Relaxed);
         count.part(&this.driver, &outcome.result);
-        if outcome.result.is_err() {
+        let gone = matches!(found, Found::Gone);
+        if gone || outcome.result.is_err() {
             this.driver.stats.count(count.tally.err);
+        }
+        if gone {
+            count.end(&this.driver, false);
+            return drop(Busy::from_async(this));
         }
         // What was told to the process is all there is to do with the result.
         let _ = finish(Busy::from_async(this), count, fence, outcome.result);

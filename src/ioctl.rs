@@ -4,6 +4,7 @@
 
 use crate::{
     abi,
+    batch,
     buffer,
     driver::Driver,
     io,
@@ -30,6 +31,14 @@ pub(crate) fn dispatch(driver: ArcBorrow<'_, Driver>, cmd: u32, arg: usize) -> R
                     Err(EPERM)
                 }
             }
+        }
+        abi::BATCH_IO => {
+            let args = abi::read(arg)?;
+            let submitted = batch::submit(driver, &args);
+            abi::write(arg, 0, &args)
+                .and(submitted)
+                .map_err(|_| EPERM)?;
+            Ok(0)
         }
         abi::SET_RDMA_REG_INFO => rdma::set(&abi::read(arg)?).map(|()| 0),
         abi::GET_RDMA_REG_INFO => {

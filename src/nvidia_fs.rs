@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod abi;
+mod batch;
 mod buffer;
 mod driver;
 mod geometry;

@@ -189,13 +189,18 @@ fn show_buffers(driver: &Driver, m: &SeqFile) {
 fn show_transfers(driver: &Driver, m: &SeqFile) {
     let get = |counter| driver.stats.get(counter);
     let detailed = params::RW_STATS.get() != 0;
-    let [(read_rate, read_micros), (write_rate, write_micros)] = driver.stats.rates();
+    let [(read_rate, read_micros), (write_rate, write_micros), (_, batch_micros)] =
+        driver.stats.rates();
     let (read_err, read_state) = (get(Counter::ReadsErr), get(Counter::ReadsStateErr));
     let (write_err, write_state) = (get(Counter::WritesErr), get(Counter::WritesStateErr));
     if detailed {
         seq_print!(
             m,
-            "Batches\t\t\t\t: n=0 ok=0 err=0 Avg-Submit-Latency(usec)=0\n"
+            "Batches\t\t\t\t: n={} ok={} err={} Avg-Submit-Latency(usec)={}\n",
+            get(Counter::Batches),
+            get(Counter::BatchesOk),
+            get(Counter::BatchesErr),
+            batch_micros
         );
         seq_print!(
             m,
@@ -283,9 +288,10 @@ fn show_maps(driver: &Driver, m: &SeqFile) {
     );
     seq_print!(
         m,
-        "Ops\t\t\t\t: Read={} Write={} BatchIO=0\n",
+        "Ops\t\t\t\t: Read={} Write={} BatchIO={}\n",
         get(Counter::ReadOps),
-        get(Counter::WriteOps)
+        get(Counter::WriteOps),
+        get(Counter::BatchOps)
     );
 }
 

@@ -69,6 +69,18 @@ pub(crate) enum Counter {
     MapsFreed,
     /// Free callbacks of the GPU driver.
     Callbacks,
+    /// Batches.
+    Batches,
+    /// Batches of which all entries were started.
+    BatchesOk,
+    /// Other ones.
+    BatchesErr,
+    /// Batches in `BatchMicros`.
+    BatchesTimed,
+    /// Microseconds that starting their entries took.
+    BatchMicros,
+    /// Gauge: batches whose entries are being started.
+    BatchOps,
     /// Gauge: buffers that are mapped to GPU memory.
     ActiveMaps,
     /// Gauge: bytes of shadow buffers.
@@ -82,7 +94,8 @@ pub(crate) enum Counter {
 const COUNTERS: usize = Counter::WriteOps as usize + 1;
 
 /// Those that a reset leaves alone.
-const KEPT: [Counter; 4] = [
+const KEPT: [Counter; 5] = [
+    Counter::BatchOps,
     Counter::ActiveMaps,
     Counter::ShadowBytes,
     Counter::ReadOps,
@@ -94,12 +107,12 @@ const KEPT: [Counter; 4] = [
 pub(crate) struct Stats {
     counters: Counters<COUNTERS>,
     #[pin]
-    rates: Mutex<[Rate; 2]>,
+    rates: Mutex<[Rate; 3]>,
     #[pin]
     gpus: Mutex<KVec<GpuUse>>,
 }
 
-/// Bandwidth and latency of reads or writes over the last window of at least a second.
+/// Bandwidth and latency of reads, writes or batches over the last window of at least a second.
 #[derive(Clone, Copy)]
 struct Rate {
     since: Instant<Monotonic>,
@@ -156,7 +169,7 @@ impl Stats {
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             counters: Counters::new()?,
-            rates <- new_mutex!([Rate::new(); 2]),
+            rates <- new_mutex!([Rate::new(); 3]),
             gpus <- new_mutex!(KVec::new()),
         })
     }
@@ -181,11 +194,11 @@ impl Stats {
         self.counters.sum(counter as usize)
     }
 
-    /// MiB/s and microseconds of reads (0) or writes (1), averaged over a window of a second or
-    /// more. May sleep.
-    pub(crate) fn rates(&self) -> [(u64, u64); 2] {
+    /// MiB/s and microseconds of reads (0), writes (1) or batches (2), averaged over a window of a
+    /// second or more. May sleep.
+    pub(crate) fn rates(&self) -> [(u64, u64); 3] {
         let mut rates = self.rates.lock();
-        let [reads, writes] = &mut *rates;
+        let [reads, writes, batches] = &mut *rates;
         [
             reads.update(
                 self.get(Counter::ReadsOk),
@@ -196,6 +209,11 @@ impl Stats {
                 self.get(Counter::WritesOk),
                 self.get(Counter::WriteBytes),
                 self.get(Counter::WriteMicros),
+            ),
+            batches.update(
+                self.get(Counter::BatchesTimed),
+                0,
+                self.get(Counter::BatchMicros),
             ),
         ]
     }
@@ -258,7 +276,7 @@ impl Stats {
                 self.counters.clear(index);
             }
         }
-        *self.rates.lock() = [Rate::new(); 2];
+        *self.rates.lock() = [Rate::new(); 3];
         for gpu in self.gpus.lock().iter_mut() {
             gpu.max = 0;
         }

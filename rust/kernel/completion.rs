@@ -14,7 +14,7 @@ use kernel::{
     types::Opaque,
 };
 
-/// Something that happens once.
+/// Something that happens: once for all who wait, or once for each.
 ///
 /// # Invariants
 ///
@@ -46,6 +46,18 @@ impl Event {
     pub fn complete_all(&self) {
         // SAFETY: By the type invariant.
         unsafe { bindings::complete_all(self.inner.get()) }
+    }
+
+    /// It happened once more: wakes one that waits now or later. Callable in any context.
+    pub fn complete(&self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::complete(self.inner.get()) }
+    }
+
+    /// Waits until it happened; tells whether it did, or the task was killed before. Sleeps.
+    pub fn wait_killable(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::wait_for_completion_killable(self.inner.get()) == 0 }
     }
 
     /// Waits until it happened, at most `limit`; tells whether it did. Sleeps, uninterruptibly.

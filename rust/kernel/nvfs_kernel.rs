@@ -20,6 +20,7 @@ pub mod pci_events;
 pub mod percpu;
 pub mod pin;
 pub mod platform;
+pub mod plug;
 pub mod procfs;
 pub mod published;
 pub mod ratelimit;
