@@ -32,7 +32,7 @@
 
 /* Bits of `features`: what a table is good for. */
 #define NVFS_FEATURE_SGLIST_PREP	0x01	/* v1: blk_rq_map_sg */
-#define NVFS_FEATURE_SGLIST_DMA		0x02	/* v1: dma_map_sg_attrs, dma_unmap_sg */
+#define NVFS_FEATURE_SGLIST_DMA		0x02	/* v1: map_sg, unmap_sg */
 #define NVFS_FEATURE_IS_GPU_PAGE	0x04
 #define NVFS_FEATURE_DEVICE_PRIORITY	0x08
 #define NVFS_FEATURE_RDMA_INFO		0x10
@@ -69,7 +69,8 @@ struct request_queue;
 struct scatterlist;
 
 /*
- * The functions of both tables:
+ * The functions of both tables. Some names are shorter than those of the kernel's functions that they
+ * stand for: these are macros.
  *
  * is_gpu_page		whether a page belongs to a shadow buffer; any context
  * gpu_index		a number for the GPU behind a page; any context
@@ -95,15 +96,15 @@ struct nvfs_dma_ops_v1 {
 	 * Sets the DMA address and length of all entries: `nents`, NVFS_IO_ERROR or NVFS_NOT_GPU.
 	 * Nothing needs to be unmapped after a failure.
 	 */
-	int (*dma_map_sg_attrs)(struct device *dev, struct scatterlist *sgl, int nents,
-				enum dma_data_direction dir, unsigned long attrs);
+	int (*map_sg)(struct device *dev, struct scatterlist *sgl, int nents,
+		      enum dma_data_direction dir, unsigned long attrs);
 
 	/*
-	 * Undoes dma_map_sg_attrs: the number of entries undone; 0 when none has GPU pages, so that
+	 * Undoes map_sg: the number of entries undone; 0 when none has GPU pages, so that
 	 * the caller has to unmap the list itself; or NVFS_IO_ERROR. Any context.
 	 */
-	int (*dma_unmap_sg)(struct device *dev, struct scatterlist *sgl, int nents,
-			    enum dma_data_direction dir);
+	int (*unmap_sg)(struct device *dev, struct scatterlist *sgl, int nents,
+			enum dma_data_direction dir);
 
 	bool (*is_gpu_page)(struct page *page);
 	unsigned int (*gpu_index)(struct page *page);
@@ -133,8 +134,8 @@ struct nvfs_dma_ops_v2 {
 	 * Undoes one segment: 0, or NVFS_IO_ERROR when `cookie` is NULL. Call it once for each; the
 	 * other arguments do not matter. Any context.
 	 */
-	int (*dma_unmap_page)(struct device *dev, void *cookie, dma_addr_t addr, size_t size,
-			      enum dma_data_direction dir);
+	int (*unmap_page)(struct device *dev, void *cookie, dma_addr_t addr, size_t size,
+			  enum dma_data_direction dir);
 
 	bool (*is_gpu_page)(struct page *page);
 	unsigned int (*gpu_index)(struct page *page);
@@ -146,8 +147,8 @@ struct nvfs_dma_ops_v2 {
 #ifdef CONFIG_64BIT
 static_assert(sizeof(struct nvfs_dma_ops_v1) == 64);
 static_assert(sizeof(struct nvfs_dma_ops_v2) == 64);
-static_assert(offsetof(struct nvfs_dma_ops_v1, dma_unmap_sg) == 24);
-static_assert(offsetof(struct nvfs_dma_ops_v2, dma_unmap_page) == 24);
+static_assert(offsetof(struct nvfs_dma_ops_v1, unmap_sg) == 24);
+static_assert(offsetof(struct nvfs_dma_ops_v2, unmap_page) == 24);
 static_assert(offsetof(struct nvfs_dma_ops_v1, get_gpu_sglist_rdma_info) == 56);
 static_assert(offsetof(struct nvfs_dma_ops_v2, get_gpu_sglist_rdma_info) == 56);
 static_assert(sizeof(struct nvfs_rdma_info) == 48);

@@ -58,6 +58,7 @@ def arguments():
     p.add_argument("--smp", type=int, default=2, metavar="N")
     p.add_argument("--timeout", type=float, default=120, metavar="SECONDS")
     p.add_argument("--flavour", choices=FLAVOURS, default="stock")
+    p.add_argument("--hook", action="store_true", help="the drives' driver is selftests/nvme_hook")
     p.add_argument("--append", default="", metavar="TEXT",
                    help="for the kernel's command line; NAME=VALUE is an environment variable of the suite")
     p.add_argument("--extra", default="", metavar="TEXT", help="for QEMU's command line")
@@ -306,6 +307,7 @@ def qemu_command(opts, folder, lines):
     append = ["console=ttyS2,115200", "ignore_loglevel", "no_timer_check", "panic=-1", "oops=panic",
               f"TB_TOPOLOGY={opts.topology}", f"TB_CPU={opts.cpu}", f"TB_IOMMU={opts.iommu}",
               f"TB_BAR={opts.bar}", f"TB_FLAVOUR={opts.flavour}",
+              f"TB_NVME={'hooked' if opts.hook else 'stock'}",
               kernel_options, iommu_options, opts.append]
     command += ["-kernel", f"{kernel}/vmlinuz", "-initrd", f"{folder}/initramfs", "-append", " ".join(append)]
     command += iommu + memory_and_drives(folder, opts.bar) + TOPOLOGIES[opts.topology]()
@@ -397,6 +399,8 @@ def main():
     die_with_parent()
     start = time.monotonic()
     configuration = f"{opts.suite}-{opts.topology}-{opts.cpu}-{opts.iommu}"
+    if opts.hook:
+        configuration += "-hook"
     if opts.flavour != "stock":
         configuration += f"-{opts.flavour}"
     folder = run_folder(configuration)
