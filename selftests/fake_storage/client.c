@@ -25,6 +25,7 @@
 
 struct client {
 	struct mutex lock;
+	bool holds;
 	struct fake_storage_build build;
 	struct fake_storage_piece piece[FAKE_STORAGE_MAX_PIECES];
 	unsigned int nr_pages;
@@ -600,8 +601,10 @@ static long control_ioctl(struct file *file, unsigned int request, unsigned long
 		ret = number(user, &n);
 		if (!ret && n > FAKE_STORAGE_MOVED)
 			ret = -EINVAL;
-		if (!ret)
+		if (!ret) {
+			client->holds = n != FAKE_STORAGE_RUN;
 			disks_hold(n);
+		}
 		break;
 	case FAKE_STORAGE_WAIT_HELD:
 		ret = number(user, &n) ?: disks_wait_held(n);
@@ -639,6 +642,8 @@ static int control_release(struct inode *inode, struct file *file)
 	} else {
 		last->function = FAKE_STORAGE_UNMAP_PAGE;
 	}
+	if (client->holds)
+		disks_hold(FAKE_STORAGE_RUN);
 	last->without = last->irq = 0;
 	while (client->segments) {
 		unsigned int before = client->segments;

@@ -104,7 +104,9 @@ void disks_hold(enum fake_storage_hold where)
 
 int disks_wait_held(unsigned int n)
 {
-	return wait_event_killable(held_change, READ_ONCE(nr_held) >= n);
+	long left = wait_event_killable_timeout(held_change, READ_ONCE(nr_held) >= n, 10 * HZ);
+
+	return left > 0 ? 0 : left ?: -ETIMEDOUT;
 }
 
 /* What the device does: the data of a request moves. */

@@ -119,7 +119,10 @@ struct fake_storage_call {
 	struct fake_storage_segment segment[NVFS_MAX_SG_ENTRIES];
 };
 
-/* Requests of all disks are held from the next one on, at one of these places. */
+/*
+ * Requests of all disks are held from the next one on, at one of these places, until the next HOLD
+ * or the last close of the file that said so.
+ */
 enum fake_storage_hold {
 	FAKE_STORAGE_RUN,	/* all that are held go on */
 	FAKE_STORAGE_UNMAPPED,	/* before the table is called */
@@ -146,7 +149,7 @@ struct fake_storage_counts {
 #define FAKE_STORAGE_BUILD	_IOWR('S', 1, struct fake_storage_build)
 #define FAKE_STORAGE_CALL	_IOWR('S', 2, struct fake_storage_call)
 #define FAKE_STORAGE_HOLD	_IOW('S', 3, __u32)
-#define FAKE_STORAGE_WAIT_HELD	_IOW('S', 4, __u32)	/* returns when so many are held */
+#define FAKE_STORAGE_WAIT_HELD	_IOW('S', 4, __u32)	/* until so many are held, or 10 s */
 #define FAKE_STORAGE_COUNTS	_IOR('S', 5, struct fake_storage_counts)
 
 #endif /* FAKE_STORAGE_H */
