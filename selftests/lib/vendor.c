@@ -58,15 +58,16 @@ static void *read_it(void *data)
 {
 	struct vendor *v = data;
 
-	v->result = nvfs_read(&v->buf, v->disk, 0, VENDOR_IO, v->at);
+	v->result = nvfs_read(&v->buf, v->disk, 0, v->size, v->at);
 	return NULL;
 }
 
-void vendor_start(struct vendor *v, uint64_t at)
+void vendor_start(struct vendor *v, uint64_t at, uint64_t size)
 {
 	int ret = storage_hold(v->control, FAKE_STORAGE_UNMAPPED);
 
 	v->at = at;
+	v->size = size;
 	v->result = 0;
 	ret = ret ?: -pthread_create(&v->thread, NULL, read_it, v);
 	ret = ret ?: storage_wait_held(v->control, 1);
@@ -81,6 +82,12 @@ ssize_t vendor_end(struct vendor *v)
 	return v->result;
 }
 
+/* The buffer's GPU memory begins with a GPU page. */
+char *vendor_shadow(struct vendor *v)
+{
+	return v->buf.shadow + v->at % NVFS_GPU_PAGE_SIZE;
+}
+
 int vendor_build(struct vendor *v, enum fake_storage_op op, unsigned int flags,
 		 const struct fake_storage_piece *pieces, unsigned int n)
 {
@@ -92,7 +99,7 @@ int vendor_build(struct vendor *v, enum fake_storage_op op, unsigned int flags,
 
 int vendor_build_one(struct vendor *v, unsigned int flags, uint64_t offset, uint64_t len)
 {
-	struct fake_storage_piece piece = { (uintptr_t)v->buf.shadow + offset, len };
+	struct fake_storage_piece piece = { (uintptr_t)vendor_shadow(v) + offset, len };
 
 	memset(&v->build, 0, sizeof(v->build));
 	return vendor_build(v, FAKE_STORAGE_READ, flags, &piece, 1);

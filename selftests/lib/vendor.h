@@ -29,6 +29,7 @@ struct vendor {
 	/* The read under way. */
 	pthread_t thread;
 	uint64_t at;		/* its first byte in the buffer's GPU memory */
+	uint64_t size;
 	ssize_t result;
 	/* The last build and call. */
 	struct fake_storage_build build;
@@ -44,13 +45,16 @@ int vendor_buffer(struct vendor *v, uint64_t flags);
 void vendor_forget(struct vendor *v);
 
 /*
- * vendor_start: begins a read of VENDOR_IO bytes to a place in GPU memory, and waits until it is
- * held; ends the program when it never is. vendor_end: lets it go on, and returns its result.
+ * vendor_start: begins a read to a place in GPU memory, and waits until it is held; ends the
+ * program when it never is. vendor_end: lets it go on, and returns its result.
  */
-void vendor_start(struct vendor *v, uint64_t at);
+void vendor_start(struct vendor *v, uint64_t at, uint64_t size);
 ssize_t vendor_end(struct vendor *v);
 
-/* vendor_build: of n pieces. vendor_build_one: of part of the shadow buffer. */
+/* vendor_shadow: where the read under way begins in the shadow buffer. */
+char *vendor_shadow(struct vendor *v);
+
+/* vendor_build: of n pieces. vendor_build_one: of part of the shadow buffer, from there. */
 int vendor_build(struct vendor *v, enum fake_storage_op op, unsigned int flags,
 		 const struct fake_storage_piece *pieces, unsigned int n);
 int vendor_build_one(struct vendor *v, unsigned int flags, uint64_t offset, uint64_t len);
@@ -63,7 +67,7 @@ int64_t vendor_call_for(struct vendor *v, enum fake_storage_function function, i
 			uint64_t dev);
 int64_t vendor_call_in_irq(struct vendor *v, enum fake_storage_function function, int nents);
 
-/* vendor_bus: the bus address of a byte of the shadow buffer in the read under way. */
+/* vendor_bus: the bus address of a byte of the read under way. */
 uint64_t vendor_bus(struct vendor *v, uint64_t offset);
 
 /* vendor_segments_right: whether the last call's segments are the bytes from `offset` on. */

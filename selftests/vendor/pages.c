@@ -170,7 +170,7 @@ int main(int argc, char **argv)
 
 	tap_is(vendor_buffer(&v, FAKE_NVIDIA_SCRAMBLED), 0, "a buffer");
 	test_pages(false);
-	vendor_start(&v, MIB + PAGE);
+	vendor_start(&v, MIB, VENDOR_IO);
 	test_pages(true);
 	test_rdma();
 	tap_is(vendor_end(&v), VENDOR_IO, "the held read is good");
