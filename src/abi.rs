@@ -92,6 +92,11 @@ impl IoArgs {
         self.flags & 0x01 != 0
     }
 
+    /// Parts are cut by RDMA segments.
+    pub(crate) fn use_rkeys(&self) -> bool {
+        self.flags & 0x08 != 0
+    }
+
     /// What a batch entry does: 0 reads, 1 writes. READ and WRITE ignore it.
     pub(crate) fn operation(&self) -> u8 {
         self.flags >> 4 & 0x7
@@ -182,6 +187,16 @@ impl RdmaInfo {
         dc_key: 0,
         padding: [0; 4],
     };
+
+    /// The record's bytes for `len` bytes at GPU address `address`. `None` if it is not set.
+    pub(crate) fn at(mut self, address: u64, len: u64) -> Option<[u8; size_of::<Self>()]> {
+        if self.version == 0 {
+            return None;
+        }
+        self.rem_vaddr = address;
+        self.size = u32::try_from(len).ok()?;
+        self.as_bytes().try_into().ok()
+    }
 }
 
 /// Where the record is in the argument of GET_RDMA_REG_INFO.

@@ -16,19 +16,29 @@ use crate::{
         BLOCK, //
     },
     driver::Driver,
-    geometry::GpuRange,
-    io::Waiter,
+    geometry::{
+        joins,
+        run,
+        GpuRange,
+        GPU_PAGE, //
+    },
+    io::{
+        chunk::Kept,
+        Waiter, //
+    },
     meta::Meta,
     params,
     path,
     peers::Gpu,
     rdma,
-    stats::Counter, //
+    stats::Counter,
+    window::Window, //
 };
 use kernel::{
     mm::virt::{
         flags,
-        VmaNew, //
+        VmaNew,
+        VmaRef, //
     },
     page::PAGE_SIZE,
     prelude::*,
@@ -47,6 +57,10 @@ use kernel::{
 };
 use nvfs_kernel::{
     completion::Event,
+    dma_ops::{
+        self,
+        Run, //
+    },
     extents::Extent,
     gpu::{
         self,
@@ -55,10 +69,15 @@ use nvfs_kernel::{
     },
     kiocb::Slot,
     p2pdma,
-    reaper::Reaped,
+    pci::Function,
+    published::Offered,
+    reaper::{
+        Deferred,
+        Reaped, //
+    },
     shadow::{
-        LazyPages,
-        SharedPage, //
+        self,
+        Fault, //
     },
     vma, //
 };
@@ -78,6 +97,12 @@ const PATIENCE_MS: u32 = 10_000;
 
 static MAPPINGS: vma::Table<Mapping> = vma::Table::new();
 
+/// The driver, for storage drivers that ask about no buffer.
+pub(crate) static DRIVER: Offered<Driver> = Offered::new();
+
+/// What tells shadow pages from all others.
+pub(crate) static SHADOWS: shadow::Space<Buffer> = shadow::Space::new();
+
 /// A counted reference on a buffer, which may be dropped in any context.
 pub(crate) type BufferRef = ARef<Reaped<Buffer>>;
 
@@ -88,7 +113,7 @@ pub(crate) struct Buffer {
     transfer: Slot,
     binding: SetOnce<Binding>,
     #[pin]
-    shadow: LazyPages,
+    shadow: shadow::Pages,
     life: Arc<Life>,
     /// What the end of an asynchronous transfer needs.
     pub(crate) pending: Pending,
@@ -103,6 +128,8 @@ pub(crate) struct Buffer {
 
 /// The asynchronous transfer under way. Written by who has the buffer busy.
 pub(crate) struct Pending {
+    /// The part that is under way.
+    pub(crate) part: Kept,
     /// Value for the meta block.
     pub(crate) fence: Atomic<u64>,
     /// When it began, in nanoseconds of the monotonic clock.
@@ -115,7 +142,13 @@ pub(crate) struct Pending {
 pub(crate) struct Binding {
     memory: SetOnce<p2pdma::Memory>,
     extents: KVVec<Extent>,
-    _pin: PinnedGpu<Revocation>,
+    /// The address of each GPU page.
+    pages: KVVec<u64>,
+    pin: PinnedGpu<Revocation>,
+    /// What the shadow memory stands for.
+    pub(crate) window: Window,
+    /// Bytes of shadow memory.
+    pub(crate) shadow_len: u64,
     pub(crate) range: GpuRange,
     pub(crate) meta: Arc<Meta>,
     /// The last file for which the path was found good.
@@ -129,7 +162,7 @@ pub(crate) struct Binding {
 #[pin_data]
 pub(crate) struct Life {
     word: Atomic<u32>,
-    /// The transfer that a free callback waits for is over.
+    /// Nothing that a free callback waits for is left.
     #[pin]
     idle: Event,
 }
@@ -172,8 +205,21 @@ impl Life {
 
     /// The transfer under way is over. Callable in any context.
     fn end_io(&self) {
-        if self.set(Word::end_io).is_revoked() {
+        if self.set(Word::end_io).is_drained() {
             self.idle.complete_all();
+        }
+    }
+
+    /// A storage driver gives a segment back. `false`: none was out. Callable in any context.
+    fn end_segment(&self) -> bool {
+        match self.change(Word::end_segment) {
+            Ok(word) => {
+                if word.is_drained() {
+                    self.idle.complete_all();
+                }
+                true
+            }
+            Err(_) => false,
         }
     }
 }
@@ -212,9 +258,10 @@ fn make_mapping(driver: ArcBorrow<'_, Driver>, vma: &VmaNew) -> Result {
         pin_init!(Buffer {
             transfer <- Slot::new(),
             binding: SetOnce::new(),
-            shadow <- LazyPages::new(len / PAGE_SIZE),
+            shadow <- shadow::Pages::new(len / PAGE_SIZE),
             life,
             pending: Pending {
+                part: Kept::new(),
                 fence: Atomic::new(0),
                 started: Atomic::new(0),
                 flags: Atomic::new(0),
@@ -238,8 +285,8 @@ struct Mapping {
 }
 
 impl vma::Mapped for Mapping {
-    fn page(&self, index: usize) -> Result<SharedPage> {
-        self.buffer.shadow.page(index)
+    fn fault(&self, vma: &VmaRef, index: usize) -> Result<Fault> {
+        self.buffer.shadow.fault(&SHADOWS, &self.buffer, vma, index)
     }
 }
 
@@ -351,6 +398,18 @@ impl Buffer {
         self.binding.as_ref().ok_or(EINVAL)
     }
 
+    /// A storage driver came with a peer that the memory is not known to.
+    pub(crate) fn wants_peer(&self) -> bool {
+        self.binding
+            .as_ref()
+            .is_some_and(|binding| binding.pin.wants_peer())
+    }
+
+    /// The shadow memory.
+    pub(crate) fn shadow(&self) -> &shadow::Pages {
+        &self.shadow
+    }
+
     /// Room for the asynchronous transfer.
     pub(crate) fn transfer(&self) -> &Slot {
         &self.transfer
@@ -361,6 +420,29 @@ impl Binding {
     /// Physical address of the first byte, which tells the GPU.
     pub(crate) fn first_byte(&self) -> Result<u64> {
         self.extents.first().map(|extent| extent.phys).ok_or(EINVAL)
+    }
+
+    /// Makes the memory known to the peer that a storage driver came with last, if it is not.
+    /// Whether it did. May sleep. Errors: see [`PinnedGpu::map_for`].
+    pub(crate) fn map_wanted(&self) -> Result<bool> {
+        self.pin.map_wanted()
+    }
+
+    /// Makes the memory known to a peer. May sleep. Errors: see [`PinnedGpu::map_for`].
+    pub(crate) fn map_for(&self, peer: &Function) -> Result {
+        self.pin.map_for(peer)
+    }
+
+    /// The contiguous piece, of at most `len` bytes, that begins `at` bytes into the shadow memory,
+    /// by the address of each GPU page. `None` for what is not in the chunk under way.
+    fn run(&self, at: usize, len: usize, pages: &[u64]) -> Option<Run> {
+        let start = self.window.locate(at, len)?;
+        let (address, len) = run(pages, start, len)?;
+        Some(Run {
+            address,
+            len,
+            joins: joins(start),
+        })
     }
 
     /// Counts one part of a transfer as a DMA run between the GPU and the drive of the approved
@@ -389,6 +471,94 @@ impl Binding {
     }
 }
 
+/// What storage drivers with hooks see of a buffer.
+impl dma_ops::Target for Buffer {
+    fn space() -> &'static shadow::Space<Self> {
+        &SHADOWS
+    }
+
+    fn hold(&self) -> bool {
+        self.life.change(Word::begin_segment).is_ok()
+    }
+
+    fn release(&self) -> bool {
+        let taken = self.life.end_segment();
+        if !taken {
+            self.driver.stats.count(Counter::DmaRef);
+        }
+        taken
+    }
+
+    fn bus(&self, at: usize, len: usize, peer: &Function) -> Option<Run> {
+        let binding = self.binding.as_ref()?;
+        binding.run(at, len, binding.pin.addresses(peer)?)
+    }
+
+    fn physical(&self, at: usize, len: usize) -> Option<Run> {
+        let binding = self.binding.as_ref()?;
+        if !self.life.word().is_busy() {
+            return None;
+        }
+        binding.run(at, len, &binding.pages)
+    }
+
+    fn started(&self, at: usize, len: usize) {
+        if let Some(binding) = self.binding.as_ref() {
+            binding.window.mark(at, len, true);
+        }
+    }
+
+    fn failed(&self, at: usize, len: usize) {
+        if let Some(binding) = self.binding.as_ref() {
+            binding.window.mark(at, len, false);
+        }
+    }
+
+    fn counted(&self, peer: &Function) {
+        if params::PEER_STATS.get() == 0 {
+            return;
+        }
+        if let Some(gpu) = self.binding.as_ref().and_then(|binding| binding.gpu) {
+            self.driver.peers.count(gpu.index, peer.address(), 1);
+        }
+    }
+
+    fn is_under_way(&self, at: usize, len: usize) -> bool {
+        self.life.word().is_busy()
+            && self
+                .binding
+                .as_ref()
+                .is_some_and(|binding| binding.window.locate(at, len).is_some())
+    }
+
+    fn remote(&self) -> Option<[u8; dma_ops::REMOTE_LEN]> {
+        let binding = self.binding.as_ref()?;
+        let (start, len) = binding.window.span();
+        self.rdma
+            .get()
+            .at(binding.range.pinned_start().checked_add(start)?, len)
+    }
+
+    fn device_index(&self) -> Option<u32> {
+        Some(self.binding.as_ref()?.gpu?.index)
+    }
+
+    fn priority(peer: &Function, index: u32) -> u32 {
+        DRIVER
+            .read(|driver| driver.peers.priority(index, peer.address()))
+            .unwrap_or(u32::MAX)
+    }
+
+    fn fault(&self, fault: dma_ops::Fault) {
+        match fault {
+            dma_ops::Fault::Mixed => self.driver.stats.count(Counter::CpuGpuPages),
+            dma_ops::Fault::ListFull => self.driver.stats.count(Counter::SgExt),
+            dma_ops::Fault::NotTaken => self.driver.stats.count(Counter::DmaRef),
+            dma_ops::Fault::NoAddress => (),
+        }
+    }
+}
+
 /// What the GPU driver's free callback does to a buffer: contract section 11.7.
 pub(crate) struct Revocation {
     life: Arc<Life>,
@@ -400,7 +570,7 @@ pub(crate) struct Revocation {
 impl gpu::Owner for Revocation {
     fn stop(&self) {
         self.driver.stats.count(Counter::Callbacks);
-        if !self.life.set(Word::revoke).is_busy() {
+        if self.life.set(Word::revoke).is_drained() {
             return;
         }
         if !self.life.idle.wait_at_most(PATIENCE_MS) {
@@ -424,6 +594,7 @@ struct Account {
     uuid: [u8; 16],
     size: u64,
     bounce: bool,
+    user: Option<ARef<Reaped<User>>>,
 }
 
 impl Account {
@@ -435,6 +606,7 @@ impl Account {
         size: u64,
     ) -> Result<Self> {
         let bounce = args.is_bounce_buffer == 1;
+        let user = User::new(driver.clone())?;
         let address = gpu.map(|gpu| gpu.address);
         driver.stats.gpu_mapped(uuid, address, size, bounce)?;
         driver.stats.count(Counter::ActiveMaps);
@@ -443,6 +615,7 @@ impl Account {
             uuid,
             size,
             bounce,
+            user: Some(user),
         })
     }
 }
@@ -452,6 +625,36 @@ impl Drop for Account {
         let stats = &self.driver.stats;
         stats.take(Counter::ActiveMaps, 1);
         stats.gpu_unmapped(self.uuid, self.size, self.bounce);
+        // The last user takes the storage drivers' tables back, which must not be done under the
+        // locks of an unmapping process.
+        if let Some(Err(user)) = self.user.take().map(Reaped::later) {
+            drop(user);
+        }
+    }
+}
+
+/// A mapped buffer as a user of the storage drivers' hooks.
+struct User {
+    driver: Arc<Driver>,
+}
+
+impl User {
+    fn new(driver: Arc<Driver>) -> Result<ARef<Reaped<Self>>> {
+        driver.vendors.join();
+        let reaper = driver.reaper.clone();
+        Reaped::new(&reaper, User { driver })
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.driver.vendors.leave();
+    }
+}
+
+impl Deferred for User {
+    fn deferred(this: ARef<Reaped<Self>>) {
+        drop(this);
     }
 }
 
@@ -489,6 +692,7 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
         owner,
     )
     .map_err(|e| explain(driver, &range, e))?;
+    let pages = addresses(&layout.extents)?;
     let phys = layout.extents.first().map(|extent| extent.phys);
     let gpu = driver.peers.gpu_of(phys, args.pdevinfo);
     if gpu.is_none() && driver.map_log.allows() {
@@ -501,7 +705,10 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
     buffer.binding.populate(Binding {
         memory: SetOnce::new(),
         extents: layout.extents,
-        _pin: pin,
+        pages,
+        pin,
+        window: Window::new(len)?,
+        shadow_len: shadow,
         range,
         meta,
         approved: path::Approved::new(),
@@ -510,6 +717,20 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
     });
     attempt.succeed();
     Ok(())
+}
+
+/// The address of each GPU page of some extents.
+fn addresses(extents: &[Extent]) -> Result<KVVec<u64>> {
+    let mut pages = KVVec::new();
+    for extent in extents {
+        for address in (extent.phys..)
+            .step_by(GPU_PAGE as usize)
+            .take(extent.len / GPU_PAGE as usize)
+        {
+            pages.push(address, GFP_KERNEL_ACCOUNT)?;
+        }
+    }
+    Ok(pages)
 }
 
 /// A MAP under way. Dropping it undoes the change of state.

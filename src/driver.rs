@@ -6,7 +6,8 @@ use crate::{
     buffer,
     ioctl,
     peers::Peers,
-    stats::Stats, //
+    stats::Stats,
+    vendors::Vendors, //
 };
 use kernel::{
     mm::virt::VmaNew,
@@ -43,6 +44,9 @@ pub(crate) struct Driver {
     /// GPUs, and who can reach them.
     #[pin]
     pub(crate) peers: Peers,
+    /// Storage drivers with hooks.
+    #[pin]
+    pub(crate) vendors: Vendors,
     /// For the reasons of failed MAPs.
     #[pin]
     pub(crate) map_log: RateLimit,
@@ -66,6 +70,7 @@ impl Driver {
                 reaper,
                 stats <- Stats::new(),
                 peers <- Peers::new(),
+                vendors <- Vendors::new(),
                 map_log <- RateLimit::new(10),
                 path_log <- RateLimit::new(10),
             }),
@@ -82,11 +87,13 @@ impl Driver {
 impl chardev::Operations for Driver {
     fn open(this: ArcBorrow<'_, Self>) -> Result {
         this.opens.fetch_add(1, Relaxed);
+        this.vendors.open();
         Ok(())
     }
 
     fn release(this: ArcBorrow<'_, Self>) {
         this.opens.fetch_add(-1, Relaxed);
+        this.vendors.leave();
     }
 
     fn ioctl(this: ArcBorrow<'_, Self>, cmd: u32, arg: usize) -> Result<isize> {

@@ -127,6 +127,71 @@ pub(crate) fn read_len(pos: u64, want: u64, file_size: u64, block_size: u64) -> 
         .map_or(want, |left| left.min(want))
 }
 
+/// One chunk of a transfer through a shadow buffer: contract sections 9.4 to 9.6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    /// What the first byte of the shadow buffer stands for, in bytes from the start of the pinned
+    /// pages: the start of a GPU page.
+    pub(crate) base: u64,
+    /// Where the data begins in the shadow buffer, in bytes.
+    pub(crate) at: u64,
+    /// Bytes of data.
+    pub(crate) len: u64,
+}
+
+impl Chunk {
+    /// The next chunk of a transfer with `left` bytes to go from `start`, which is counted from the
+    /// start of the pinned pages, through `shadow` bytes. With `segmented` it stays inside one
+    /// piece of GPU memory that is as long as the shadow buffer. `None` for what does not fit. All
+    /// are multiples of a block.
+    pub(crate) fn new(start: u64, left: u64, shadow: u64, segmented: bool) -> Option<Self> {
+        let at = start % GPU_PAGE;
+        let room = if segmented {
+            shadow - start.checked_rem(shadow)?
+        } else {
+            shadow
+        };
+        let len = left.min(room);
+        if at != 0 && (at + len > shadow || at + len > GPU_PAGE) {
+            return None;
+        }
+        Some(Self {
+            base: start - at,
+            at,
+            len,
+        })
+    }
+}
+
+/// The most GPU pages that one segment may come to: none goes over a multiple of it, so that
+/// its length has 32 bits.
+const SEGMENT_PAGES: u64 = 65535;
+
+/// Whether what begins `start` bytes into the pinned memory may be part of a segment that begins
+/// before.
+pub(crate) fn joins(start: u64) -> bool {
+    start == 0 || start % (SEGMENT_PAGES * GPU_PAGE) != 0
+}
+
+/// The contiguous piece, of at most `len` bytes, that begins `start` bytes into memory whose GPU
+/// pages have the addresses `pages`: its address and length. `None` when it is not all there.
+pub(crate) fn run(pages: &[u64], start: u64, len: usize) -> Option<(u64, usize)> {
+    let end = start.checked_add(len as u64)?;
+    let first = usize::try_from(start / GPU_PAGE).ok()?;
+    let last = usize::try_from(end.div_ceil(GPU_PAGE)).ok()?;
+    let pages = pages.get(first..last)?;
+    let address = pages.first()?.checked_add(start % GPU_PAGE)?;
+    let mut room = GPU_PAGE - start % GPU_PAGE;
+    for (index, pair) in (start / GPU_PAGE + 1..).zip(pages.windows(2)) {
+        let [before, after] = pair else { break };
+        if before.checked_add(GPU_PAGE) != Some(*after) || !joins(index * GPU_PAGE) {
+            break;
+        }
+        room += GPU_PAGE;
+    }
+    Some((address, len.min(usize::try_from(room).ok()?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,6 +12,7 @@
 //! Contract sections 9 and 10.
 
 mod check;
+pub(crate) mod chunk;
 mod wait;
 
 pub(crate) use wait::Waiter;
@@ -19,20 +20,22 @@ pub(crate) use wait::Waiter;
 use crate::{
     abi::IoArgs,
     buffer::{
+        Binding,
         Buffer,
         BufferRef,
         Busy, //
     },
     driver::Driver,
-    geometry::{
-        read_len,
-        BLOCK, //
-    },
+    geometry::BLOCK,
     params,
-    path,
+    path::{
+        self,
+        Way, //
+    },
     stats::Counter, //
 };
 use check::Request;
+use chunk::Part;
 use kernel::{
     prelude::*,
     sync::{
@@ -52,7 +55,10 @@ use nvfs_kernel::{
         Submitted, //
     },
     platform,
-    reaper::Reaped, //
+    reaper::{
+        Deferred,
+        Reaped, //
+    },
 };
 use wait::Found;
 
@@ -277,7 +283,7 @@ impl Io {
         let count = self.count;
         let done = prepare(driver, &self.request)
             .inspect_err(|_| driver.stats.count(count.tally.err))
-            .and_then(|()| parts(driver, &mut self.request, count, wait));
+            .and_then(|way| parts(driver, &mut self.request, way, count, wait));
         // If not, its completion does it.
         if self.request.busy.ends_here() {
             count.end(driver, done.is_ok());
@@ -297,10 +303,20 @@ impl Io {
     }
 }
 
+/// How often a part may be tried again because a peer was not known to the GPU driver.
+const PEER_TRIES: u32 = 8;
+
 /// All parts, one after the other, until one falls short. Returns the bytes.
-fn parts(driver: &Driver, request: &mut Request, count: Count, wait: Wait) -> Result<i64> {
+fn parts(
+    driver: &Driver,
+    request: &mut Request,
+    way: Way,
+    count: Count,
+    wait: Wait,
+) -> Result<i64> {
     let size = request.range.size();
     let mut done = 0;
+    let mut tries = PEER_TRIES;
     while done < size {
         if !request.busy.may_continue() {
             driver.stats.count(count.tally.err);
@@ -309,51 +325,62 @@ fn parts(driver: &Driver, request: &mut Request, count: Count, wait: Wait) -> Re
         if done > 0 && platform::is_dying() {
             return Err(EINTR);
         }
-        let want = (size - done).min(PART);
-        let pos = request.range.offset() + done;
-        let ask = ask(request, pos, want);
-        if ask == 0 {
+        let part = Part::next(request, way, done, PART)
+            .inspect_err(|_| driver.stats.count(count.tally.err))?;
+        if part.is_empty() {
             break;
         }
-        request.busy.buffer().binding()?.count_dma(driver);
-        let pos = i64::try_from(pos).map_err(|_| EINVAL)?;
-        let gpu_offset = request.gpu_offset + done;
         let outcome = match wait {
-            Wait::Whole => transfer(request, pos, gpu_offset, ask)?,
-            Wait::Killable => transfer_killable(request, count, pos, gpu_offset, ask)?,
+            Wait::Whole => transfer(request, &part)?,
+            Wait::Killable => transfer_killable(request, count, &part)?,
         };
         note_fallback(driver, &outcome);
+        let buffer = request.busy.buffer();
+        if outcome.result.is_err() && tries > 0 && map_wanted(driver, buffer) {
+            tries -= 1;
+            continue;
+        }
         count.part(driver, &outcome.result);
-        let bytes = outcome.result? as u64;
+        let moved = outcome.result?;
+        let (settled, holes) = part.settle(buffer, Ok(moved));
+        let bytes = settled.inspect_err(|_| driver.stats.count(count.tally.err))? as u64;
         done += bytes;
-        if bytes < want {
+        if holes && moved as u64 == part.want {
+            driver.stats.count(Counter::SparseIo);
+        }
+        if holes || bytes < part.want {
             break;
         }
     }
     i64::try_from(done).map_err(|_| EINVAL)
 }
 
+/// Makes the GPU memory known to a peer that a storage driver came with, and that was not foreseen.
+/// Whether there was one, and it worked. May sleep.
+fn map_wanted(driver: &Driver, buffer: &Buffer) -> bool {
+    match buffer.binding().and_then(Binding::map_wanted) {
+        Ok(mapped) => mapped,
+        Err(_) => {
+            driver.stats.count(Counter::DmaMap);
+            false
+        }
+    }
+}
+
 /// One part, to its end.
-fn transfer(request: &Request, pos: i64, gpu_offset: u64, len: u64) -> Result<Outcome> {
-    let memory = request.busy.buffer().binding()?.memory().ok_or(EINVAL)?;
-    let segment = memory.segment(gpu_offset, len).ok_or(EINVAL)?;
+fn transfer(request: &Request, part: &Part) -> Result<Outcome> {
+    let segment = part.open(request.busy.buffer()).ok_or(EINVAL)?;
     Ok(kiocb::transfer(
         &request.file,
         request.direction,
-        pos,
+        part.pos,
         &segment,
     ))
 }
 
 /// One part, to its end or until a fatal signal. Then it fails with `EINTR`, and the transfer has
 /// all that it needs: the kiocb in the buffer holds buffer and file, and its completion ends it.
-fn transfer_killable(
-    request: &mut Request,
-    count: Count,
-    pos: i64,
-    gpu_offset: u64,
-    len: u64,
-) -> Result<Outcome> {
+fn transfer_killable(request: &mut Request, count: Count, part: &Part) -> Result<Outcome> {
     let buffer = request.busy.buffer().clone();
     count.store(&buffer, request.direction);
     buffer.waiter.begin();
@@ -361,8 +388,8 @@ fn transfer_killable(
         buffer.clone(),
         request.file.clone(),
         request.direction,
-        pos,
-        |buffer| buffer.binding().ok()?.memory()?.segment(gpu_offset, len),
+        part.pos,
+        |buffer| part.open(buffer),
     );
     if !matches!(submitted, Ok(Submitted::Queued)) {
         buffer.waiter.cancel();
@@ -382,17 +409,6 @@ fn transfer_killable(
     }
 }
 
-/// How many bytes of a part to ask the file system for.
-fn ask(request: &Request, pos: u64, want: u64) -> u64 {
-    match request.direction {
-        Direction::Read => {
-            let file = &request.file;
-            read_len(pos, want, file.size(), file.block_size())
-        }
-        Direction::Write => want,
-    }
-}
-
 /// Says that a file system did not move the data directly, although it had said it would.
 fn note_fallback(driver: &Driver, outcome: &Outcome) {
     if outcome.buffered && outcome.result.is_ok() && driver.path_log.allows() {
@@ -403,45 +419,47 @@ fn note_fallback(driver: &Driver, outcome: &Outcome) {
 /// See [`Io::start`].
 fn start(driver: &Driver, request: Request, fence: u64, count: Count) -> Result<i64> {
     let direction = request.direction;
-    if let Err(e) = prepare(driver, &request) {
-        driver.stats.count(count.tally.err);
-        return finish(request.busy, count, fence, Err(e));
-    }
-    let size = request.range.size().min(MAX_CALL);
-    let pos = request.range.offset();
-    let ask = ask(&request, pos, size);
-    if !request.busy.may_continue() {
-        driver.stats.count(count.tally.err);
-        return finish(request.busy, count, fence, Err(EIO));
-    }
-    if ask == 0 {
+    let part = prepare(driver, &request).and_then(|way| {
+        if !request.busy.may_continue() {
+            return Err(EIO);
+        }
+        Part::next(&request, way, 0, MAX_CALL)
+    });
+    let part = match part {
+        Ok(part) => part,
+        Err(e) => {
+            driver.stats.count(count.tally.err);
+            return finish(request.busy, count, fence, Err(e));
+        }
+    };
+    if part.is_empty() {
         return finish(request.busy, count, fence, Ok(0));
     }
-    let Request {
-        busy,
-        file,
-        gpu_offset,
-        ..
-    } = request;
+    let Request { busy, file, .. } = request;
     busy.buffer().pending.fence.store(fence, Relaxed);
-    if let Ok(binding) = busy.buffer().binding() {
-        binding.count_dma(driver);
-    }
+    busy.buffer().pending.part.store(&part);
     count.store(busy.buffer(), direction);
     let buffer = busy.into_async();
-    let submitted = kiocb::submit(
-        buffer.clone(),
-        file,
-        direction,
-        i64::try_from(pos).unwrap_or(i64::MAX),
-        |buffer| buffer.binding().ok()?.memory()?.segment(gpu_offset, ask),
-    );
+    let submitted = kiocb::submit(buffer.clone(), file, direction, part.pos, |buffer| {
+        part.open(buffer)
+    });
     match submitted {
         Ok(Submitted::Queued) => Ok(0),
         Ok(Submitted::Done(outcome)) => {
             note_fallback(driver, &outcome);
             count.part(driver, &outcome.result);
-            finish(Busy::from_async(buffer), count, fence, outcome.result)
+            let full = outcome
+                .result
+                .as_ref()
+                .is_ok_and(|n| *n as u64 == part.want);
+            let (result, holes) = part.settle(&buffer, outcome.result);
+            if holes && full {
+                driver.stats.count(Counter::SparseIo);
+            }
+            if result.is_err() {
+                map_wanted(driver, &buffer);
+            }
+            finish(Busy::from_async(buffer), count, fence, result)
         }
         Err(e) => finish(Busy::from_async(buffer), count, fence, Err(e)),
     }
@@ -473,21 +491,24 @@ impl Completed for Buffer {
         if matches!(found, Found::Waiter) {
             return;
         }
-        // The next transfer may begin once the buffer is not busy: nothing of this one is read
-        // from it after that.
-        let count = Count::load(&this);
-        let fence = this.pending.fence.load(Relaxed);
-        count.part(&this.driver, &outcome.result);
         let gone = matches!(found, Found::Gone);
-        if gone || outcome.result.is_err() {
-            this.driver.stats.count(count.tally.err);
-        }
         if gone {
+            let count = Count::load(&this);
+            count.part(&this.driver, &outcome.result);
+            this.driver.stats.count(count.tally.err);
             count.end(&this.driver, false);
             return drop(Busy::from_async(this));
         }
-        // What was told to the process is all there is to do with the result.
-        let _ = finish(Busy::from_async(this), count, fence, outcome.result);
+        let part = this.pending.part.load();
+        let doubtful = part.is_doubtful(&this, &outcome.result) || this.wants_peer();
+        if !doubtful || platform::may_sleep() {
+            return end(this, &part, outcome.result);
+        }
+        this.pending.part.put_off(&outcome.result);
+        if let Err(this) = Reaped::later(this) {
+            // It has only one transfer, so only one end can be waiting.
+            end(this, &part, Err(EIO));
+        }
     }
 
     fn slot(&self) -> &Slot {
@@ -495,32 +516,71 @@ impl Completed for Buffer {
     }
 }
 
-/// What is done once, before the first part: finding the way, then, for writes, contract section
-/// 9.8. Nothing has moved when it fails. May sleep.
-fn prepare(driver: &Driver, request: &Request) -> Result {
-    find_path(driver, request)?;
-    match request.direction {
-        Direction::Read => Ok(()),
-        Direction::Write => prepare_write(driver, request),
+impl Deferred for Buffer {
+    fn deferred(this: ARef<Reaped<Self>>) {
+        let (part, result) = (this.pending.part.load(), this.pending.part.result());
+        map_wanted(&this.driver, &this);
+        end(this, &part, result);
     }
 }
 
-/// Whether there is a way between this file and this GPU at all. May sleep.
-fn find_path(driver: &Driver, request: &Request) -> Result {
+/// The end of an asynchronous transfer. Callable in any context unless the part is doubtful.
+fn end(this: ARef<Reaped<Buffer>>, part: &Part, result: Result<usize>) {
+    // The next transfer may begin once the buffer is not busy: nothing of this one is read from it
+    // after that.
+    let count = Count::load(&this);
+    let fence = this.pending.fence.load(Relaxed);
+    count.part(&this.driver, &result);
+    let (result, _) = part.settle(&this, result);
+    if result.is_err() {
+        this.driver.stats.count(count.tally.err);
+    }
+    // What was told to the process is all there is to do with the result.
+    let _ = finish(Busy::from_async(this), count, fence, result);
+}
+
+/// What is done once, before the first part: finding the way, then, for writes, contract section
+/// 9.8. Nothing has moved when it fails. May sleep.
+fn prepare(driver: &Driver, request: &Request) -> Result<Way> {
+    let way = find_path(driver, request)?;
+    if request.direction == Direction::Write {
+        prepare_write(driver, request)?;
+    }
+    Ok(way)
+}
+
+/// Finds the way between this file and this GPU, and prepares the buffer for it. May sleep.
+fn find_path(driver: &Driver, request: &Request) -> Result<Way> {
     let buffer: &BufferRef = request.busy.buffer();
     let binding = buffer.binding()?;
-    if binding.memory().is_some() && binding.approved.covers(&request.file) {
-        return Ok(());
+    let vendors = &driver.vendors;
+    match binding.approved.covers(vendors, &request.file) {
+        Some(Way::P2pdma) if binding.memory().is_none() => (),
+        Some(way) => return Ok(way),
+        None => (),
     }
-    let approve = || {
+    let approve = || -> Result<Way, path::Refusal> {
+        if let Some(peers) = path::callback(vendors, &request.file)? {
+            for peer in &peers {
+                binding.map_for(peer).map_err(|e| {
+                    driver.stats.count(Counter::DmaMap);
+                    path::Refusal::Mapping {
+                        drive: peer.address(),
+                        error: e.to_errno(),
+                    }
+                })?;
+            }
+            return Ok(Way::Callback);
+        }
         let gpu = path::Gpu::of(binding.first_byte().map_err(|_| path::Refusal::NoGpu)?)?;
         path::check(&gpu, &request.file)?;
-        binding.prepare_memory(&gpu)
+        binding.prepare_memory(&gpu)?;
+        Ok(Way::P2pdma)
     };
     match approve() {
-        Ok(()) => {
-            binding.approved.set(&request.file);
-            Ok(())
+        Ok(way) => {
+            binding.approved.set(vendors, &request.file, way);
+            Ok(way)
         }
         Err(refusal) => {
             if driver.path_log.allows() {

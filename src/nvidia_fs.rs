@@ -13,6 +13,7 @@ mod batch;
 mod buffer;
 mod driver;
 mod geometry;
+mod holes;
 mod io;
 mod ioctl;
 mod meta;
@@ -23,7 +24,13 @@ mod proc;
 mod rdma;
 mod stats;
 mod topology;
+mod vendors;
+mod window;
 
+use buffer::{
+    Buffer,
+    SHADOWS, //
+};
 use driver::Driver;
 use kernel::{
     prelude::*,
@@ -33,9 +40,12 @@ use nvfs_kernel::{
     chardev,
     gpu,
     modinfo,
+    modules,
     pci_events,
     procfs,
-    reaper::Reaper, //
+    published::Offer,
+    reaper::Reaper,
+    shadow, //
 };
 
 module! {
@@ -57,17 +67,23 @@ struct NvidiaFs {
     _proc: Option<procfs::Dir<Driver>>,
     _events: Pin<KBox<pci_events::Events<Driver>>>,
     _reaper: Reaper,
+    _shadows: shadow::Opened<Buffer>,
+    _offer: Offer<Driver>,
     _driver: Arc<Driver>,
+    _modules: Pin<KBox<modules::Watch>>,
 }
 
 impl kernel::Module for NvidiaFs {
     fn init(module: &'static ThisModule) -> Result<Self> {
         params::settle_pin_kind();
         let nodes = params::device_count();
+        let shadows = SHADOWS.open()?;
+        let modules = KBox::try_pin_init(modules::Watch::new(), GFP_KERNEL)?;
         let reaper = Reaper::new(c"nvidia-fs")?;
         let gpu = gpu::Interface::new(module)?;
         let present = gpu.is_present();
         let driver = Driver::new(nodes, gpu, reaper.handle())?;
+        let offer = buffer::DRIVER.offer(driver.clone())?;
         // Before the first scan, so that no change can be missed.
         let events = KBox::try_pin_init(pci_events::Events::new(driver.clone()), GFP_KERNEL)?;
         let proc = proc::create(&driver)
@@ -93,7 +109,10 @@ impl kernel::Module for NvidiaFs {
             _proc: proc,
             _events: events,
             _reaper: reaper,
+            _shadows: shadows,
+            _offer: offer,
             _driver: driver,
+            _modules: modules,
         })
     }
 }

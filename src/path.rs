@@ -10,7 +10,8 @@ use crate::{
         self,
         P2pdma, //
     },
-    topology, //
+    topology,
+    vendors::Vendors, //
 };
 use kernel::{
     alloc::AllocError,
@@ -63,7 +64,7 @@ const EOPNOTSUPP: c_int = 95;
 
 /// Why there is no way between a file and a GPU.
 pub(crate) enum Refusal {
-    /// `p2pdma=off`, and no storage driver has hooks.
+    /// `p2pdma=off`, and the storage driver has no hooks.
     Off,
     /// The GPU memory is in no BAR.
     NoGpu,
@@ -95,6 +96,8 @@ pub(crate) enum Refusal {
     },
     /// The disk is not on the PCI bus, nor made of others that are; or it was just removed.
     NotPci { gpu: Address, disk: Name },
+    /// The GPU driver does not map the memory for the drive.
+    Mapping { drive: Address, error: c_int },
     /// The topology does not let the drive reach the GPU.
     Topology {
         gpu: Address,
@@ -111,6 +114,7 @@ impl Refusal {
         match self {
             Self::Topology { .. } => Error::from_errno(-EREMOTEIO),
             Self::NoMemory => ENOMEM,
+            Self::Mapping { .. } => EIO,
             _ => Error::from_errno(-EOPNOTSUPP),
         }
     }
@@ -141,6 +145,7 @@ impl fmt::Display for Refusal {
                 f.write_str(": its driver takes no peer-to-peer pages (cure: plain NVMe, or md raid0/1/10 of it; no dm, no loop)")
             }
             Self::NotPci { gpu, disk } => f.write_fmt(fmt!("GPU {gpu} and {disk}: it is on no PCI function (cure: local NVMe)")),
+            Self::Mapping { drive, error } => f.write_fmt(fmt!("the GPU driver does not map GPU memory for drive {drive}: error {error}")),
             Self::Topology { gpu, drive, disk, redirected: false } => f.write_fmt(fmt!("GPU {gpu} and drive {drive} ({disk}) cannot reach each other: no common PCIe switch, and the host bridge is not known to forward (cure: a slot under one switch, or another CPU)")),
             Self::Topology { gpu, drive, disk, redirected: true } => f.write_fmt(fmt!("GPU {gpu} and drive {drive} ({disk}) cannot reach each other: ACS sends all traffic of their common switch to the host bridge, which is not known to forward (cure: ACS off in the BIOS, or kernel option pci=disable_acs_redir=)")),
         }
@@ -225,7 +230,73 @@ impl From<AllocError> for Refusal {
     }
 }
 
-/// Whether data can go between a file and a GPU. May sleep.
+/// How data goes between files and GPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// Through shadow pages, by the hooks of the storage driver.
+    Callback,
+    /// By the kernel's own P2PDMA.
+    P2pdma,
+}
+
+/// The PCI functions that do the DMA for a disk whose driver, or the drivers of all disks that it is
+/// made of, have our tables. `None` when there is one that has not. May sleep.
+fn hooked(vendors: &Vendors, disk: &Disk) -> Result<Option<KVec<Function>>, Refusal> {
+    let mut functions = KVec::new();
+    let mut disks = KVec::new();
+    disks.push(disk.clone(), GFP_KERNEL)?;
+    let mut next = 0;
+    while let Some(disk) = disks.get(next).cloned() {
+        next += 1;
+        if vendors.serve_disk(&disk) {
+            if let Some(function) = disk.pci_function() {
+                functions.push(function, GFP_KERNEL)?;
+            }
+            continue;
+        }
+        let members = disk.members().map_err(|_| Refusal::NoMemory)?;
+        if members.is_empty() || members.len() + disks.len() > MAX_MEMBERS {
+            return Ok(None);
+        }
+        for member in members {
+            disks.push(member, GFP_KERNEL)?;
+        }
+    }
+    Ok(Some(functions))
+}
+
+/// Whether a file's data goes through hooks, and then by which PCI functions, as far as they are
+/// known. May sleep.
+pub(crate) fn callback(
+    vendors: &Vendors,
+    file: &IoFile,
+) -> Result<Option<KVec<Function>>, Refusal> {
+    if params::p2pdma() == P2pdma::Only || vendors.is_empty() {
+        return Ok(None);
+    }
+    let functions = if vendors.serve_file_system(file) {
+        Some(KVec::new())
+    } else {
+        match Disk::of_file(file) {
+            Some(disk) => hooked(vendors, &disk)?,
+            None => None,
+        }
+    };
+    if functions.is_some() {
+        let magic = file.file_system_magic();
+        if !file.is_block_device() && file.is_dax() {
+            return Err(Refusal::Dax);
+        }
+        match file.direct_io_unit() {
+            Some(0) => return Err(Refusal::Buffered(magic)),
+            Some(unit) if unit > BLOCK => return Err(Refusal::Alignment(unit)),
+            _ => (),
+        }
+    }
+    Ok(functions)
+}
+
+/// Whether data can go between a file and a GPU by P2PDMA. May sleep.
 pub(crate) fn check(gpu: &Gpu, file: &IoFile) -> Result<(), Refusal> {
     if params::p2pdma() == P2pdma::Off {
         return Err(Refusal::Off);
@@ -259,6 +330,9 @@ pub(crate) fn check(gpu: &Gpu, file: &IoFile) -> Result<(), Refusal> {
 
 /// The file for which a way was found last. Read and written by who has the buffer busy.
 pub(crate) struct Approved {
+    callback: Atomic<u32>,
+    /// Of the storage drivers' hooks, and of the parameter.
+    decided_by: Atomic<u64>,
     disk: Atomic<u64>,
     inode: Atomic<u64>,
     device: Atomic<u64>,
@@ -271,6 +345,8 @@ impl Approved {
     /// None yet.
     pub(crate) fn new() -> Self {
         Self {
+            callback: Atomic::new(0),
+            decided_by: Atomic::new(0),
             disk: Atomic::new(0),
             inode: Atomic::new(0),
             device: Atomic::new(0),
@@ -289,15 +365,26 @@ impl Approved {
         ])
     }
 
-    /// Whether it is this file, on the very same disk, and P2PDMA is still on.
-    pub(crate) fn covers(&self, file: &IoFile) -> bool {
-        params::p2pdma() != P2pdma::Off
-            && Self::key(file).is_some_and(|[disk, inode, device, generation]| {
-                disk == self.disk.load(Relaxed)
-                    && inode == self.inode.load(Relaxed)
-                    && device == self.device.load(Relaxed)
-                    && generation == self.generation.load(Relaxed)
-            })
+    /// What a decision depends on besides the file.
+    fn decider(vendors: &Vendors) -> u64 {
+        u64::from(vendors.generation()) << 2 | params::p2pdma() as u64
+    }
+
+    /// The way, if it is this file, on the very same disk, and nothing has changed.
+    pub(crate) fn covers(&self, vendors: &Vendors, file: &IoFile) -> Option<Way> {
+        let [disk, inode, device, generation] = Self::key(file)?;
+        let same = Self::decider(vendors) == self.decided_by.load(Relaxed)
+            && disk == self.disk.load(Relaxed)
+            && inode == self.inode.load(Relaxed)
+            && device == self.device.load(Relaxed)
+            && generation == self.generation.load(Relaxed);
+        if !same {
+            None
+        } else if self.callback.load(Relaxed) != 0 {
+            Some(Way::Callback)
+        } else {
+            Some(Way::P2pdma)
+        }
     }
 
     /// The drive that the file is on, unless that is several, or may be.
@@ -306,12 +393,15 @@ impl Approved {
     }
 
     /// A way was found for this file. May sleep.
-    pub(crate) fn set(&self, file: &IoFile) {
+    pub(crate) fn set(&self, vendors: &Vendors, file: &IoFile, way: Way) {
         let drive = Disk::of_file(file)
             .and_then(|disk| disk.pci_function())
             .map_or(u64::MAX, |drive| drive.address().to_pdevinfo());
         self.drive.store(drive, Relaxed);
         if let Some([disk, inode, device, generation]) = Self::key(file) {
+            self.callback
+                .store(u32::from(way == Way::Callback), Relaxed);
+            self.decided_by.store(Self::decider(vendors), Relaxed);
             self.disk.store(disk, Relaxed);
             self.inode.store(inode, Relaxed);
             self.device.store(device, Relaxed);
@@ -336,9 +426,10 @@ fn gpus() -> impl Iterator<Item = Gpu> {
 /// Writes `/proc/driver/nvidia-fs/paths`. Changes nothing. May sleep.
 ///
 /// A header line, then a line for each pair of GPU and disk, with blanks between: the GPU's
-/// address, the disk's name, the way that data would take (`p2pdma` or `none`; `callback` is for
-/// storage drivers with hooks), and for `none` the first condition that fails, in words, else `-`.
-pub(crate) fn show_paths(m: &SeqFile) {
+/// address, the disk's name, the way that data would take (`callback`, `p2pdma` or `none`), and for
+/// `none` the first condition that fails, in words, else `-`. At the end, after a `#`, the storage
+/// drivers whose hooks cannot be used, and why.
+pub(crate) fn show_paths(vendors: &Vendors, m: &SeqFile) {
     seq_print!(m, "gpu          device       path     reason\n");
     let Ok(disks) = block::disks() else {
         seq_print!(m, "# out of memory\n");
@@ -350,12 +441,14 @@ pub(crate) fn show_paths(m: &SeqFile) {
             let name = disk.name();
             // The padding of a name that has its own way of being shown.
             let text = Padded(&name, 12);
-            match would_work(&gpu, disk) {
-                Ok(()) => seq_print!(m, "{} {} p2pdma   -\n", address, text),
+            match would_work(vendors, &gpu, disk) {
+                Ok(Way::Callback) => seq_print!(m, "{} {} callback -\n", address, text),
+                Ok(Way::P2pdma) => seq_print!(m, "{} {} p2pdma   -\n", address, text),
                 Err(why) => seq_print!(m, "{} {} none     {}\n", address, text, why),
             }
         }
     }
+    vendors.show_failures(m);
 }
 
 /// A text with blanks up to a width.
@@ -372,13 +465,17 @@ impl fmt::Display for Padded<'_> {
 }
 
 /// Whether a transfer between a GPU and a disk could be.
-fn would_work(gpu: &Gpu, disk: &Disk) -> Result<(), Refusal> {
+fn would_work(vendors: &Vendors, gpu: &Gpu, disk: &Disk) -> Result<Way, Refusal> {
+    if params::p2pdma() != P2pdma::Only && !vendors.is_empty() && hooked(vendors, disk)?.is_some() {
+        return Ok(Way::Callback);
+    }
     if params::p2pdma() == P2pdma::Off {
         return Err(Refusal::Off);
     }
     p2pdma::can_use(&gpu.function, &gpu.bar)
         .map_err(|why| Refusal::Bar(gpu.function.address(), why))?;
-    gpu.reaches(disk)
+    gpu.reaches(disk)?;
+    Ok(Way::P2pdma)
 }
 
 /// Whether some NVMe drive can be reached from some GPU. May sleep.

@@ -320,7 +320,6 @@ impl Peers {
 
     /// The rank of a peer for a GPU, smaller is better; `u32::MAX` when one is not known. Callable
     /// in any context. Contract section 17.3.
-    #[expect(dead_code, reason = "storage drivers with hooks ask for it")]
     pub(crate) fn priority(&self, gpu: u32, peer: Address) -> u32 {
         self.now.read(|now| {
             let rank = || {

@@ -61,11 +61,8 @@ impl Show<Driver> for DevCount {
 struct Modules;
 
 impl Show<Driver> for Modules {
-    fn show(_: &Driver, m: &SeqFile) -> Result {
-        if path::nvme_available() {
-            seq_print!(m, "nvme: (null)\n");
-        }
-        seq_print!(m, "wekafsio: 1\n");
+    fn show(driver: &Driver, m: &SeqFile) -> Result {
+        driver.vendors.show(m, path::nvme_available());
         Ok(())
     }
 }
@@ -106,8 +103,8 @@ impl Show<Driver> for PeerAffinity {
 struct Paths;
 
 impl Show<Driver> for Paths {
-    fn show(_: &Driver, m: &SeqFile) -> Result {
-        path::show_paths(m);
+    fn show(driver: &Driver, m: &SeqFile) -> Result {
+        path::show_paths(&driver.vendors, m);
         Ok(())
     }
 }
@@ -225,7 +222,14 @@ fn show_transfers(driver: &Driver, m: &SeqFile) {
             read_state
         );
     }
-    seq_print!(m, "Sparse Reads\t\t        : n=0 io=0 holes=0 pages=0 \n");
+    seq_print!(
+        m,
+        "Sparse Reads\t\t        : n={} io={} holes={} pages={} \n",
+        get(Counter::SparseReads),
+        get(Counter::SparseIo),
+        get(Counter::SparseHoles),
+        get(Counter::SparsePages)
+    );
     if detailed {
         seq_print!(
             m,
@@ -284,7 +288,11 @@ fn show_maps(driver: &Driver, m: &SeqFile) {
     );
     seq_print!(
         m,
-        "Error\t\t\t\t: cpu-gpu-pages=0 sg-ext=0 dma-map=0 dma-ref=0\n"
+        "Error\t\t\t\t: cpu-gpu-pages={} sg-ext={} dma-map={} dma-ref={}\n",
+        get(Counter::CpuGpuPages),
+        get(Counter::SgExt),
+        get(Counter::DmaMap),
+        get(Counter::DmaRef)
     );
     seq_print!(
         m,

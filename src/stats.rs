@@ -69,6 +69,22 @@ pub(crate) enum Counter {
     MapsFreed,
     /// Free callbacks of the GPU driver.
     Callbacks,
+    /// Requests with shadow pages and others.
+    CpuGpuPages,
+    /// Lists of storage drivers that were too short.
+    SgExt,
+    /// Failed DMA mappings of GPU memory for a peer.
+    DmaMap,
+    /// Segments given back that were not taken.
+    DmaRef,
+    /// Read chunks of files that look sparse.
+    SparseReads,
+    /// Full synchronous read chunks with holes.
+    SparseIo,
+    /// Holes told.
+    SparseHoles,
+    /// Blocks of them.
+    SparsePages,
     /// Batches.
     Batches,
     /// Batches of which all entries were started.

@@ -11,6 +11,7 @@ use crate::{
         functions,
         Function, //
     },
+    symbol::ModuleName, //
 };
 use core::{
     mem::MaybeUninit,
@@ -122,6 +123,17 @@ impl Disk {
     pub fn takes_p2pdma(&self) -> bool {
         // SAFETY: By the type invariant; a disk keeps its queue.
         unsafe { bindings::nvfs_helper_disk_takes_p2pdma(self.0.as_ptr()) }
+    }
+
+    /// The module that its requests go to; none if that is in the kernel itself. May be slow.
+    pub fn module(&self) -> ModuleName {
+        // SAFETY: By the type invariant; a disk keeps its queue.
+        ModuleName::of_function(unsafe { bindings::nvfs_helper_disk_entry(self.0.as_ptr()) })
+    }
+
+    /// Whether its name begins with that of a driver.
+    pub fn is_named_after(&self, driver: &str) -> bool {
+        self.name().text().starts_with(driver)
     }
 
     /// Whether it is hidden: a path of a multipath disk.

@@ -160,6 +160,13 @@ impl IoFile {
         u64::try_from(size).unwrap_or(0)
     }
 
+    /// Whether the file has fewer blocks than its size takes. A hint.
+    pub fn looks_sparse(&self) -> bool {
+        // SAFETY: The inode of an open file is live.
+        let blocks = unsafe { (&raw const (*self.inode()).i_blocks).read_volatile() };
+        blocks.saturating_mul(512) < self.size()
+    }
+
     /// The unit in which the file system (or device) reads and writes, in bytes; a power of two.
     pub fn block_size(&self) -> u64 {
         // SAFETY: The mapping's host of an open file is live.

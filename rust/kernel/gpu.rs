@@ -18,11 +18,18 @@ use crate::{
     bindings,
     completion::Event,
     extents::Extent,
+    pci::Function,
     symbol::Symbol, //
 };
-use core::ptr::{
-    null_mut,
-    NonNull, //
+use core::{
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
+    sync::atomic::{
+        AtomicPtr,
+        Ordering, //
+    },
 };
 use kernel::{
     error::to_result,
@@ -34,8 +41,14 @@ use kernel::{
     },
     sync::{
         global_lock,
+        lock::{
+            mutex::MutexBackend,
+            Guard, //
+        },
+        new_condvar,
         new_mutex,
         Arc,
+        CondVar,
         Mutex, //
     },
 };
@@ -99,7 +112,8 @@ impl Interface {
 struct Functions {
     legacy: Option<Legacy>,
     persistent: Option<Persistent>,
-    _symbols: [Option<Symbol>; 5],
+    dma: Option<Dma>,
+    _symbols: [Option<Symbol>; 8],
 }
 
 #[derive(Clone, Copy)]
@@ -115,7 +129,15 @@ struct Persistent {
     put_pages: PutPagesPersistent,
 }
 
+#[derive(Clone, Copy)]
+struct Dma {
+    map_pages: MapPages,
+    unmap_pages: UnmapPages,
+    free_mapping: FreeMapping,
+}
+
 type PageTable = bindings::nv_p2p_page_table;
+type DmaMapping = bindings::nv_p2p_dma_mapping;
 type FreeCallback = unsafe extern "C" fn(*mut c_void);
 type GetPages = unsafe extern "C" fn(
     u64,
@@ -130,6 +152,11 @@ type PutPages = unsafe extern "C" fn(u64, u32, u64, *mut PageTable) -> c_int;
 type GetPagesPersistent = unsafe extern "C" fn(u64, u64, *mut *mut PageTable, u32) -> c_int;
 type PutPagesPersistent = unsafe extern "C" fn(u64, *mut PageTable, u32) -> c_int;
 type FreePageTable = unsafe extern "C" fn(*mut PageTable) -> c_int;
+type MapPages =
+    unsafe extern "C" fn(*mut bindings::pci_dev, *mut PageTable, *mut *mut DmaMapping) -> c_int;
+type UnmapPages =
+    unsafe extern "C" fn(*mut bindings::pci_dev, *mut PageTable, *mut DmaMapping) -> c_int;
+type FreeMapping = unsafe extern "C" fn(*mut DmaMapping) -> c_int;
 
 // The types above are those of the header.
 const _: [bindings::nv_p2p_get_pages_fn; 0] = [None::<GetPages>; 0];
@@ -137,6 +164,9 @@ const _: [bindings::nv_p2p_put_pages_fn; 0] = [None::<PutPages>; 0];
 const _: [bindings::nv_p2p_get_pages_persistent_fn; 0] = [None::<GetPagesPersistent>; 0];
 const _: [bindings::nv_p2p_put_pages_persistent_fn; 0] = [None::<PutPagesPersistent>; 0];
 const _: [bindings::nv_p2p_free_page_table_fn; 0] = [None::<FreePageTable>; 0];
+const _: [bindings::nv_p2p_dma_map_pages_fn; 0] = [None::<MapPages>; 0];
+const _: [bindings::nv_p2p_dma_unmap_pages_fn; 0] = [None::<UnmapPages>; 0];
+const _: [bindings::nv_p2p_free_dma_mapping_fn; 0] = [None::<FreeMapping>; 0];
 
 impl Functions {
     fn look_up() -> Self {
@@ -175,15 +205,39 @@ impl Functions {
             }),
             _ => None,
         };
+        let map_pages = Symbol::get(c"nvidia_p2p_dma_map_pages");
+        let unmap_pages = Symbol::get(c"nvidia_p2p_dma_unmap_pages");
+        let free_mapping = Symbol::get(c"nvidia_p2p_free_dma_mapping");
+        let dma = match (&map_pages, &unmap_pages, &free_mapping) {
+            (Some(map), Some(unmap), Some(free)) => Some(Dma {
+                // SAFETY: The GPU driver's function of this name has this type.
+                map_pages: unsafe {
+                    core::mem::transmute::<NonNull<c_void>, MapPages>(map.address())
+                },
+                // SAFETY: As above.
+                unmap_pages: unsafe {
+                    core::mem::transmute::<NonNull<c_void>, UnmapPages>(unmap.address())
+                },
+                // SAFETY: As above.
+                free_mapping: unsafe {
+                    core::mem::transmute::<NonNull<c_void>, FreeMapping>(free.address())
+                },
+            }),
+            _ => None,
+        };
         Self {
             legacy,
             persistent,
+            dma,
             _symbols: [
                 get_pages,
                 put_pages,
                 get_persistent,
                 put_persistent,
                 free_page_table,
+                map_pages,
+                unmap_pages,
+                free_mapping,
             ],
         }
     }
@@ -250,13 +304,26 @@ enum Table {
     Freed,
 }
 
+/// What the GPU driver has given us.
+struct Given {
+    table: Table,
+    /// Made from the table, one a peer; freed before it.
+    mappings: KVec<(Function, NonNull<DmaMapping>)>,
+    /// How many use the table without the lock. A free callback waits until none does.
+    users: usize,
+}
+
 /// The state that a pin shares with its free callback.
 #[pin_data]
 struct Inner<O> {
     owner: O,
     free_page_table: Option<FreePageTable>,
+    free_mapping: Option<FreeMapping>,
     #[pin]
-    table: Mutex<Table>,
+    given: Mutex<Given>,
+    /// `users` is 0.
+    #[pin]
+    unused: CondVar,
     #[pin]
     callback_done: Event,
 }
@@ -274,12 +341,27 @@ trait Freed: Send + Sync {
 impl<O: Owner> Freed for Inner<O> {
     fn freed(&self) {
         self.owner.stop();
-        let mut table = self.table.lock();
-        let (Table::Held(freed) | Table::Putting(freed)) = *table else {
+        let mut given = self.given.lock();
+        while given.users > 0 {
+            self.unused.wait(&mut given);
+        }
+        let (Table::Held(freed) | Table::Putting(freed)) = given.table else {
             // There was none, or `PinnedGpu::drop` is past its use of it.
             return;
         };
-        *table = Table::Freed;
+        given.table = Table::Freed;
+        for (_, mapping) in given.mappings.drain_all() {
+            if let Some(free_mapping) = self.free_mapping {
+                // SAFETY: The GPU driver made it, and nobody else frees or unmaps it.
+                let error = unsafe { free_mapping(mapping.as_ptr()) };
+                if error != 0 {
+                    pr_warn_once!(
+                        "the GPU driver failed to free a DMA mapping: error {}\n",
+                        error
+                    );
+                }
+            }
+        }
         if let Some(free_page_table) = self.free_page_table {
             // SAFETY: By the type invariant; the GPU driver is calling us, so it is there.
             let error = unsafe { free_page_table(freed.as_ptr()) };
@@ -290,7 +372,7 @@ impl<O: Owner> Freed for Inner<O> {
                 );
             }
         }
-        drop(table);
+        drop(given);
         self.owner.gone();
         self.callback_done.complete_all();
     }
@@ -363,6 +445,8 @@ pub struct PinnedGpu<O: Owner> {
     kind: Kind,
     number: usize,
     va: u64,
+    pages: usize,
+    peers: Peers,
     inner: Arc<Inner<O>>,
     driver: Driver,
 }
@@ -391,12 +475,18 @@ impl<O: Owner> PinnedGpu<O> {
             Err(e) if e == ENODEV => return Err(PinError::NoDriver),
             other => other?,
         };
-        let legacy = driver.0.legacy;
+        let (legacy, dma) = (driver.0.legacy, driver.0.dma);
         let inner = Arc::pin_init(
             pin_init!(Inner {
                 owner,
                 free_page_table: legacy.map(|legacy| legacy.free_page_table),
-                table <- new_mutex!(Table::None),
+                free_mapping: dma.map(|dma| dma.free_mapping),
+                given <- new_mutex!(Given {
+                    table: Table::None,
+                    mappings: KVec::new(),
+                    users: 0,
+                }),
+                unused <- new_condvar!(),
                 callback_done <- Event::new(),
             }),
             GFP_KERNEL,
@@ -410,11 +500,13 @@ impl<O: Owner> PinnedGpu<O> {
             kind,
             number,
             va,
+            pages: usize::try_from(len / GPU_PAGE_SIZE).map_err(|_| EINVAL)?,
+            peers: Peers::new(),
             inner,
             driver,
         };
 
-        let mut table = pin.inner.table.lock();
+        let mut given = pin.inner.given.lock();
         let mut raw = null_mut();
         let error = match (kind, legacy, pin.driver.0.persistent) {
             // SAFETY: The arguments are as the GPU driver wants them; the callback takes any data.
@@ -434,23 +526,23 @@ impl<O: Owner> PinnedGpu<O> {
                 (persistent.get_pages)(va, len, &mut raw, 0)
             },
             _ => {
-                drop(table);
+                drop(given);
                 return Err(PinError::NoDriver);
             }
         };
         if let Err(e) = to_result(error) {
-            drop(table);
+            drop(given);
             return Err(PinError::Driver(e));
         }
         let Some(raw) = NonNull::new(raw) else {
-            drop(table);
+            drop(given);
             return Err(PinError::Malformed);
         };
         // INVARIANT: The GPU driver has just made it.
-        *table = Table::Held(raw);
+        given.table = Table::Held(raw);
         // SAFETY: As above; the lock keeps the callback out.
         let layout = unsafe { read_table(raw, len) };
-        drop(table);
+        drop(given);
         Ok((pin, layout?))
     }
 }
@@ -477,18 +569,244 @@ impl<O: Owner> PinnedGpu<O> {
     }
 }
 
+impl<O: Owner> PinnedGpu<O> {
+    /// Makes the memory known to a peer, so that [`addresses`](Self::addresses) finds it. Does
+    /// nothing when it is already. May sleep.
+    ///
+    /// Errors: those of the GPU driver; `ENODEV` when it cannot do it at all; `EINVAL` for an
+    /// answer that does not cover the memory; `EIO` when the memory is gone; `ENOMEM`.
+    pub fn map_for(&self, peer: &Function) -> Result {
+        if self.peers.find(peer).is_some() {
+            return Ok(());
+        }
+        let dma = self.driver.0.dma.ok_or(ENODEV)?;
+        let mut given = self.inner.given.lock();
+        let Table::Held(table) = given.table else {
+            return Err(EIO);
+        };
+        given.users += 1;
+        drop(given);
+
+        let mut raw = null_mut();
+        // SAFETY: The table is ours while it has users; the function is held.
+        let mapped = to_result(unsafe { (dma.map_pages)(peer.as_ptr(), table.as_ptr(), &mut raw) });
+        let mapped = mapped.and_then(|()| NonNull::new(raw).ok_or(EINVAL));
+        let kept = mapped.and_then(|mapping| {
+            self.keep(peer, mapping)
+                .inspect_err(|_| self.unmap(table, peer, mapping))
+        });
+        drop(self.done());
+        kept
+    }
+
+    /// Notes a new mapping for its end and for its use.
+    fn keep(&self, peer: &Function, mapping: NonNull<DmaMapping>) -> Result {
+        // SAFETY: The GPU driver has just made it.
+        let addresses = unsafe { read_mapping(mapping, self.pages) }?;
+        let peer = KBox::new(
+            Peer {
+                function: peer.clone(),
+                addresses,
+                next: null_mut(),
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        self.inner
+            .given
+            .lock()
+            .mappings
+            .push((peer.function.clone(), mapping), GFP_KERNEL_ACCOUNT)?;
+        self.peers.add(peer);
+        Ok(())
+    }
+
+    /// The bus address of each GPU page for a peer that [`map_for`](Self::map_for) was called with.
+    /// Any other is wanted from now on. Callable in any context. Good for DMA only while
+    /// [`Owner::stop`] has not returned.
+    pub fn addresses(&self, peer: &Function) -> Option<&[u64]> {
+        let found = self.peers.find(peer);
+        if found.is_none() {
+            self.peers.want(peer);
+        }
+        found
+    }
+
+    /// Whether addresses were wanted for a peer that has none.
+    pub fn wants_peer(&self) -> bool {
+        !self.peers.wanted.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Makes the memory known to the peer that wants it, if there is one; whether it did. May
+    /// sleep. Errors: as for [`map_for`](Self::map_for).
+    pub fn map_wanted(&self) -> Result<bool> {
+        match self.peers.take_wanted() {
+            Some(peer) => self.map_for(&peer).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// One user of the table less.
+    fn done(&self) -> Guard<'_, Given, MutexBackend> {
+        let mut given = self.inner.given.lock();
+        // OVERFLOW: The caller has counted itself.
+        given.users -= 1;
+        if given.users == 0 {
+            self.inner.unused.notify_all();
+        }
+        given
+    }
+
+    /// Takes a peer's mapping back. May sleep.
+    fn unmap(&self, table: NonNull<PageTable>, peer: &Function, mapping: NonNull<DmaMapping>) {
+        let Some(dma) = self.driver.0.dma else {
+            return;
+        };
+        // SAFETY: The GPU driver made it for this peer from this table, and nobody else unmaps or
+        // frees it; the table is ours.
+        let error = unsafe { (dma.unmap_pages)(peer.as_ptr(), table.as_ptr(), mapping.as_ptr()) };
+        if error != 0 {
+            pr_warn_once!("the GPU driver failed to unmap pages: error {}\n", error);
+        }
+    }
+}
+
+/// Reads the bus addresses of `pages` GPU pages.
+///
+/// # Safety
+///
+/// `mapping` is valid and stays so for the call.
+unsafe fn read_mapping(mapping: NonNull<DmaMapping>, pages: usize) -> Result<KVVec<u64>> {
+    // SAFETY: By the safety requirements.
+    let (page_size, entries, raw) = unsafe {
+        let mapping = mapping.as_ptr();
+        (
+            (*mapping).page_size_type,
+            (*mapping).entries,
+            (*mapping).dma_addresses,
+        )
+    };
+    if page_size != bindings::NV_P2P_PAGE_SIZE_64K || entries as usize != pages || raw.is_null() {
+        return Err(EINVAL);
+    }
+    let mut addresses = KVVec::with_capacity(pages, GFP_KERNEL_ACCOUNT)?;
+    for index in 0..pages {
+        // SAFETY: The mapping has `entries` addresses.
+        addresses.push(unsafe { *raw.add(index) }, GFP_KERNEL_ACCOUNT)?;
+    }
+    Ok(addresses)
+}
+
+/// The peers of one pin: a list that only grows, so that it can be read in any context.
+///
+/// # Invariants
+///
+/// `first`, and `next` of each element, is null or an element that lives as long as the list.
+struct Peers {
+    first: AtomicPtr<Peer>,
+    /// Null, or a counted reference on a function without an element.
+    wanted: AtomicPtr<bindings::pci_dev>,
+}
+
+struct Peer {
+    function: Function,
+    addresses: KVVec<u64>,
+    next: *mut Peer,
+}
+
+// SAFETY: The pointers own their elements, which may be sent and shared.
+unsafe impl Send for Peers {}
+// SAFETY: As above.
+unsafe impl Sync for Peers {}
+
+impl Peers {
+    fn new() -> Self {
+        // INVARIANT: Empty.
+        Self {
+            first: AtomicPtr::new(null_mut()),
+            wanted: AtomicPtr::new(null_mut()),
+        }
+    }
+
+    /// Callable in any context.
+    fn want(&self, peer: &Function) {
+        let wanted = peer.clone().into_raw();
+        let taken =
+            self.wanted
+                .compare_exchange(null_mut(), wanted, Ordering::Release, Ordering::Relaxed);
+        if taken.is_err() {
+            // SAFETY: The reference just taken. It is not the last one: the caller has another.
+            drop(unsafe { Function::from_raw(wanted) });
+        }
+    }
+
+    fn take_wanted(&self) -> Option<Function> {
+        // SAFETY: By the type invariants.
+        unsafe { Function::from_raw(self.wanted.swap(null_mut(), Ordering::Acquire)) }
+    }
+
+    fn add(&self, peer: KBox<Peer>) {
+        let peer = KBox::into_raw(peer);
+        let mut first = self.first.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: Not yet seen by others.
+            unsafe { (*peer).next = first };
+            // INVARIANT: A new element, and `next` was in the list.
+            match self.first.compare_exchange_weak(
+                first,
+                peer,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    fn find(&self, peer: &Function) -> Option<&[u64]> {
+        let mut at = self.first.load(Ordering::Acquire);
+        // SAFETY: By the type invariants.
+        while let Some(found) = unsafe { at.as_ref() } {
+            if found.function == *peer {
+                return Some(&found.addresses);
+            }
+            at = found.next;
+        }
+        None
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        drop(self.take_wanted());
+        let mut at = *self.first.get_mut();
+        while !at.is_null() {
+            // SAFETY: By the type invariants; nobody else has the list any more.
+            let peer = unsafe { KBox::from_raw(at) };
+            at = peer.next;
+        }
+    }
+}
+
 impl<O: Owner> Drop for PinnedGpu<O> {
     fn drop(&mut self) {
-        let mut table = self.inner.table.lock();
-        if let Table::Held(held) = *table {
-            *table = Table::Putting(held);
-            drop(table);
+        let mut given = self.inner.given.lock();
+        if let Table::Held(held) = given.table {
+            let mappings = core::mem::replace(&mut given.mappings, KVec::new());
+            given.users += 1;
+            drop(given);
+            for (peer, mapping) in mappings {
+                self.unmap(held, &peer, mapping);
+            }
+            given = self.done();
+            given.table = Table::Putting(held);
+            drop(given);
             self.put(held);
-            table = self.inner.table.lock();
+            given = self.inner.given.lock();
         }
-        let freed = matches!(*table, Table::Freed);
-        *table = Table::None;
-        drop(table);
+        let freed = matches!(given.table, Table::Freed);
+        given.table = Table::None;
+        drop(given);
         if freed {
             // Nothing of ours may go before the callback is through.
             self.inner.callback_done.wait();

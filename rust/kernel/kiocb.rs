@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Direct reads and writes of a file from kernel context, into memory that the kernel can address.
+//! Direct reads and writes of a file from kernel context, into memory that the kernel can address
+//! or that the process has mapped.
 //!
-//! The memory is given as a segment of a list of [`kvec`](bindings::kvec)s, not as bvecs: the block
-//! layer does not merge a bio that was made from a `kvec` of P2PDMA pages with others, and a bio
-//! from bvecs it does (see `docs/design.md`).
+//! Kernel memory is given as a segment of a list of [`kvec`](bindings::kvec)s, not as bvecs: the
+//! block layer does not merge a bio that was made from a `kvec` of P2PDMA pages with others, and a
+//! bio from bvecs it does (see `docs/design.md`).
 //!
 //! C header: `include/linux/fs.h`; the checks are those of `vfs_iocb_iter_read` in
 //! `fs/read_write.c`, but that a file opened only for writing may be read.
@@ -43,24 +44,41 @@ pub enum Direction {
     Write,
 }
 
-/// Memory for one transfer: `len` bytes, beginning `skip` bytes into the first of `kvecs`.
-///
-/// # Invariants
-///
-/// The `kvecs` describe memory that is valid for the CPU and, with `skip`, has `len` bytes.
+/// Memory for one transfer.
 pub struct Segment<'a> {
-    kvecs: &'a [bindings::kvec],
-    skip: usize,
+    memory: Memory<'a>,
     len: usize,
 }
 
+/// # Invariants
+///
+/// The kvecs of `Kernel` describe memory that is valid for the CPU and, without the bytes to skip
+/// in the first of them, has as many bytes as the segment.
+enum Memory<'a> {
+    Kernel(&'a [bindings::kvec], usize),
+    User(usize),
+}
+
 impl<'a> Segment<'a> {
+    /// `len` bytes of kernel memory, beginning `skip` bytes into the first of `kvecs`.
+    ///
     /// # Safety
     ///
-    /// As the type's invariants say.
+    /// As the invariants of `Memory` say.
     pub(crate) unsafe fn new(kvecs: &'a [bindings::kvec], skip: usize, len: usize) -> Self {
         // INVARIANT: By the safety requirements.
-        Self { kvecs, skip, len }
+        Self {
+            memory: Memory::Kernel(kvecs, skip),
+            len,
+        }
+    }
+
+    /// `len` bytes at a user address, of whatever process the transfer is started in.
+    pub fn user(address: usize, len: usize) -> Self {
+        Self {
+            memory: Memory::User(address),
+            len,
+        }
     }
 }
 
@@ -110,18 +128,36 @@ unsafe fn start(
     }
 
     let mut iter = MaybeUninit::<bindings::iov_iter>::uninit();
-    // SAFETY: By the invariants of `Segment`.
-    unsafe {
-        bindings::iov_iter_kvec(
-            iter.as_mut_ptr(),
-            c_uint::from(write),
-            segment.kvecs.as_ptr(),
-            segment.kvecs.len(),
-            segment.len,
-        )
-    };
-    // SAFETY: Initialized just now; by the invariants of `Segment` it is inside the first kvec.
-    unsafe { (*iter.as_mut_ptr()).iov_offset = segment.skip };
+    match segment.memory {
+        Memory::Kernel(kvecs, skip) => {
+            // SAFETY: By the invariants of `Memory`.
+            unsafe {
+                bindings::iov_iter_kvec(
+                    iter.as_mut_ptr(),
+                    c_uint::from(write),
+                    kvecs.as_ptr(),
+                    kvecs.len(),
+                    segment.len,
+                )
+            };
+            // SAFETY: Initialized just now; by the invariants it is inside the first kvec.
+            unsafe { (*iter.as_mut_ptr()).iov_offset = skip };
+        }
+        Memory::User(address) => {
+            // SAFETY: Any address will do.
+            let error = unsafe {
+                bindings::import_ubuf(
+                    c_int::from(write),
+                    core::ptr::without_provenance_mut(address),
+                    segment.len,
+                    iter.as_mut_ptr(),
+                )
+            };
+            if let Err(e) = to_result(error) {
+                return e.to_errno() as isize;
+            }
+        }
+    }
 
     let freezable = write && file.is_regular();
     if write {

@@ -9,9 +9,12 @@
 //! C headers: `include/linux/pci.h`, `include/linux/pci-p2pdma.h`.
 
 use crate::bindings;
-use core::ptr::{
-    null_mut,
-    NonNull, //
+use core::{
+    mem::ManuallyDrop,
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
 };
 use kernel::{
     fmt,
@@ -161,6 +164,37 @@ impl Function {
     pub(crate) fn device(&self) -> *mut bindings::device {
         // SAFETY: By the type invariant the `pci_dev` is live.
         unsafe { &raw mut (*self.as_ptr()).dev }
+    }
+
+    /// Gives the reference away.
+    pub(crate) fn into_raw(self) -> *mut bindings::pci_dev {
+        ManuallyDrop::new(self).as_ptr()
+    }
+
+    /// Takes a reference over.
+    ///
+    /// # Safety
+    ///
+    /// `pdev` is null, or from [`into_raw`](Self::into_raw) and used once.
+    pub(crate) unsafe fn from_raw(pdev: *mut bindings::pci_dev) -> Option<Self> {
+        // INVARIANT: By the safety requirements.
+        NonNull::new(pdev).map(Self)
+    }
+
+    /// The PCI function that `device` is, without taking a reference; `None` for other devices.
+    /// Callable in any context.
+    ///
+    /// # Safety
+    ///
+    /// `device` is null, or valid for as long as the result is used.
+    pub(crate) unsafe fn borrow(device: *mut bindings::device) -> Option<ManuallyDrop<Self>> {
+        if device.is_null() {
+            return None;
+        }
+        // SAFETY: By the safety requirements.
+        let pdev = unsafe { bindings::nvfs_helper_as_pci_dev(device) };
+        // INVARIANT: The reference is the caller's, and is not dropped.
+        NonNull::new(pdev).map(|pdev| ManuallyDrop::new(Self(pdev)))
     }
 
     /// Where it is.

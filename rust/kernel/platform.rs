@@ -27,3 +27,9 @@ pub fn sleep_ms(ms: u32) {
     // SAFETY: May sleep by this function's own nature.
     unsafe { bindings::msleep(ms) }
 }
+
+/// Whether the caller may sleep, as far as the kernel can tell. Callable in any context.
+pub fn may_sleep() -> bool {
+    // SAFETY: Only looks at the context.
+    unsafe { bindings::nvfs_helper_may_sleep() }
+}

@@ -4,9 +4,17 @@
 //!
 //! C header: `include/linux/rcupdate.h`.
 
-use core::marker::PhantomData;
+use core::{
+    marker::PhantomData,
+    ptr::null_mut,
+    sync::atomic::{
+        AtomicPtr,
+        Ordering, //
+    },
+};
 use kernel::{
     bindings,
+    prelude::*,
     sync::{
         atomic::{
             Acquire,
@@ -71,5 +79,74 @@ impl<T> Drop for Published<T> {
         let last = self.current.load(Acquire);
         // SAFETY: By the type invariant; readers borrow `self`, so there are none.
         drop(unsafe { Arc::from_raw(last.cast_const()) });
+    }
+}
+
+/// A value that is there for a while, for those who have nothing to find it by. Use it as a `static`.
+///
+/// # Invariants
+///
+/// The pointer is null, or from [`Arc::into_raw`] with a reference that the one [`Offer`] gives up
+/// only when no reader that could have seen the pointer is left.
+pub struct Offered<T> {
+    current: AtomicPtr<T>,
+    _owns: PhantomData<Arc<T>>,
+}
+
+// SAFETY: It is a reference on a `T` that other threads read and drop.
+unsafe impl<T: Send + Sync> Send for Offered<T> {}
+// SAFETY: As above.
+unsafe impl<T: Send + Sync> Sync for Offered<T> {}
+
+impl<T> Offered<T> {
+    /// Nothing is offered.
+    #[allow(clippy::new_without_default, reason = "only for statics")]
+    pub const fn new() -> Self {
+        // INVARIANT: Null.
+        Self {
+            current: AtomicPtr::new(null_mut()),
+            _owns: PhantomData,
+        }
+    }
+
+    /// Offers a value until the result is dropped. Fails with `EBUSY` if another is offered.
+    pub fn offer(&'static self, value: Arc<T>) -> Result<Offer<T>> {
+        let new = Arc::into_raw(value).cast_mut();
+        // INVARIANT: The reference is the offer's.
+        let exchanged =
+            self.current
+                .compare_exchange(null_mut(), new, Ordering::Release, Ordering::Relaxed);
+        if exchanged.is_err() {
+            // SAFETY: Given up just now, and not seen by others.
+            drop(unsafe { Arc::from_raw(new.cast_const()) });
+            return Err(EBUSY);
+        }
+        Ok(Offer(self))
+    }
+
+    /// Reads the value, if there is one. `read` must not sleep. Callable in any context.
+    pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
+        let guard = rcu::read_lock();
+        // SAFETY: By the type invariant it is null, or valid for as long as `guard` lives.
+        let result = unsafe { self.current.load(Ordering::Acquire).as_ref() }.map(read);
+        drop(guard);
+        result
+    }
+}
+
+/// Who offers a value. Dropping it waits until nobody reads it any more.
+///
+/// # Invariants
+///
+/// The value is this one's.
+pub struct Offer<T: 'static>(&'static Offered<T>);
+
+impl<T> Drop for Offer<T> {
+    fn drop(&mut self) {
+        let old = self.0.current.swap(null_mut(), Ordering::AcqRel);
+        // SAFETY: No requirements.
+        unsafe { bindings::synchronize_rcu() };
+        // SAFETY: By the type invariants a reference of ours that nobody reads by any more.
+        drop(unsafe { Arc::from_raw(old.cast_const()) });
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     completion::Event, //
 };
 use core::{
+    mem::MaybeUninit,
     ops::Deref,
     ptr::NonNull, //
 };
@@ -20,6 +21,12 @@ use kernel::{
         aref::{
             ARef,
             AlwaysRefCounted, //
+        },
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed,
+            Release, //
         },
         Arc,
         Refcount, //
@@ -102,6 +109,8 @@ impl Drop for Reaper {
         unsafe { bindings::destroy_workqueue(self.inner.queue.as_ptr()) };
         // SAFETY: May sleep here.
         unsafe { bindings::nvfs_helper_synchronize_callers() };
+        // SAFETY: As above; `release` may still run.
+        unsafe { bindings::rcu_barrier() };
     }
 }
 
@@ -110,12 +119,17 @@ impl Drop for Reaper {
 ///
 /// # Invariants
 ///
-/// It is in a `KBox`, which the last reference frees.
+/// It is in a `KBox`. When the last reference goes, `data` is dropped; the memory is freed a grace
+/// period of RCU later, with `refs` still 0.
 #[pin_data]
 pub struct Reaped<T> {
     refs: Refcount,
     reaper: Arc<Inner>,
+    /// 1 while [`later`](Self::later) has something to do.
+    pending: Atomic<u32>,
+    /// For the last reference, or for who changed `pending` to 1.
     work: Opaque<bindings::work_struct>,
+    rcu: Opaque<bindings::callback_head>,
     #[pin]
     data: T,
 }
@@ -135,7 +149,9 @@ impl<T: Send + Sync + 'static> Reaped<T> {
             try_pin_init!(Self {
                 refs: Refcount::new(1),
                 reaper: reaper.0.clone(),
+                pending: Atomic::new(0),
                 work: Opaque::uninit(),
+                rcu: Opaque::uninit(),
                 data <- data,
             }? Error),
             GFP_KERNEL_ACCOUNT,
@@ -155,13 +171,74 @@ impl<T: Send + Sync + 'static> Reaped<T> {
     ///
     /// The count is zero, and this is called once. May sleep.
     unsafe fn free(this: NonNull<Self>) {
-        // SAFETY: By the safety requirements we own the object; it was a `KBox` by the type
-        // invariant.
-        let object = unsafe { Pin::new_unchecked(KBox::from_raw(this.as_ptr())) };
-        let reaper = object.reaper.clone();
-        drop(object);
-        reaper.put();
+        let object = this.as_ptr();
+        // SAFETY: By the safety requirements we own the object; `data` is not used again.
+        unsafe { core::ptr::drop_in_place(&raw mut (*object).data) };
+        // SAFETY: RCU readers only look at `refs`; the rest is ours.
+        unsafe {
+            bindings::call_rcu(
+                Opaque::cast_into(&raw const (*object).rcu),
+                Some(release::<T>),
+            )
+        }
     }
+
+    /// A new reference, unless the last one is gone. Callable in any context.
+    ///
+    /// # Safety
+    ///
+    /// `this` was an object when the current RCU read-side critical section began.
+    pub(crate) unsafe fn try_get(this: NonNull<Self>) -> Option<ARef<Self>> {
+        // SAFETY: By the type invariants the count is readable.
+        let refs = unsafe { (*this.as_ptr()).refs.as_atomic() };
+        let mut old = refs.load(Relaxed);
+        loop {
+            if old <= 0 || old == i32::MAX {
+                return None;
+            }
+            match refs.cmpxchg(old, old + 1, Acquire) {
+                // SAFETY: The reference was just taken.
+                Ok(_) => return Some(unsafe { ARef::from_raw(this) }),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Has [`Deferred::deferred`] called with the reference. Callable in any context. Gives the
+    /// reference back when an earlier call has not begun.
+    pub fn later(this: ARef<Self>) -> Result<(), ARef<Self>>
+    where
+        T: Deferred,
+    {
+        if this.pending.cmpxchg(0, 1, Acquire).is_err() {
+            return Err(this);
+        }
+        let raw = ARef::into_raw(this);
+        // SAFETY: The reference is `run`'s, which is not queued yet.
+        unsafe { raw.as_ref() }.queue(run::<T>);
+        Ok(())
+    }
+
+    /// Queues the work item, which is the caller's.
+    fn queue(&self, func: unsafe extern "C" fn(*mut bindings::work_struct)) {
+        let work = self.work.get();
+        // SAFETY: Memory for a work item, not in use.
+        unsafe { bindings::nvfs_helper_init_work(work, Some(func)) };
+        // SAFETY: The queue lives, as this object is counted in it.
+        unsafe {
+            bindings::queue_work_on(
+                bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
+                self.reaper.queue.as_ptr(),
+                work,
+            )
+        };
+    }
+}
+
+/// What an object puts off until sleeping is legal.
+pub trait Deferred: Send + Sync + Sized + 'static {
+    /// May sleep.
+    fn deferred(this: ARef<Reaped<Self>>);
 }
 
 impl<T> Deref for Reaped<T> {
@@ -189,18 +266,36 @@ unsafe impl<T: Send + Sync + 'static> AlwaysRefCounted for Reaped<T> {
             // SAFETY: It was the last reference, and we may sleep.
             return unsafe { Self::free(this) };
         }
-        let work = object.work.get();
-        // SAFETY: Memory for a work item, not in use as it was the last reference.
-        unsafe { bindings::nvfs_helper_init_work(work, Some(reap::<T>)) };
-        // SAFETY: The queue lives, as this object is counted in it.
-        unsafe {
-            bindings::queue_work_on(
-                bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
-                object.reaper.queue.as_ptr(),
-                work,
-            )
-        };
+        object.queue(reap::<T>);
     }
+}
+
+/// # Safety
+///
+/// Only for RCU, on the head of a `Reaped<T>` whose `data` was dropped, once.
+unsafe extern "C" fn release<T: Send + Sync + 'static>(head: *mut bindings::callback_head) {
+    // SAFETY: By the safety requirements.
+    let object = unsafe { container_of!(Opaque::cast_from(head), Reaped<T>, rcu) }.cast_mut();
+    // SAFETY: Nobody else has the object any more; the field is not used again.
+    let reaper = unsafe { core::ptr::read(&raw const (*object).reaper) };
+    // SAFETY: It was a `KBox` by the type invariants, and all that must be dropped was.
+    drop(unsafe { KBox::<MaybeUninit<Reaped<T>>>::from_raw(object.cast()) });
+    reaper.put();
+}
+
+/// # Safety
+///
+/// Only for the work queue, as [`Reaped::later`] has queued it.
+unsafe extern "C" fn run<T: Deferred>(work: *mut bindings::work_struct) {
+    // SAFETY: By the safety requirements.
+    let object = unsafe { container_of!(Opaque::cast_from(work), Reaped<T>, work) };
+    let Some(object) = NonNull::new(object.cast_mut()) else {
+        return;
+    };
+    // SAFETY: `later` has left its reference to us.
+    let this = unsafe { ARef::from_raw(object) };
+    this.pending.store(0, Release);
+    T::deferred(this);
 }
 
 /// # Safety

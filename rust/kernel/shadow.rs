@@ -1,22 +1,254 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that stands for device memory in user space: zeroed pages, made when first touched and
-//! charged to the memory cgroup of the process that touches them.
+//! Memory that stands for device memory in user space: zeroed pages in large folios, made when
+//! first touched and charged to the memory cgroup of the process that touches them.
 //!
-//! C header: `include/linux/gfp.h`.
+//! The pages go through `get_user_pages`, file systems and the block layer like any others, and
+//! can be told from all others by `Space::find`, in any context: `folio->mapping` is an address
+//! space of our own, `folio->private` the owner, `folio->index` the place in its memory. The
+//! address space belongs to an anonymous inode and has no pages in its tree; that it is not NULL
+//! also keeps the pages on the fast path of `get_user_pages`.
+//!
+//! C headers: `include/linux/mm_types.h`, `include/linux/pagemap.h`; `mm/secretmem.c` recognises
+//! its folios in the same way.
 
-use crate::bindings;
+use crate::{
+    bindings,
+    reaper::Reaped, //
+};
 use core::{
-    mem::ManuallyDrop,
-    ptr::NonNull, //
+    marker::PhantomData,
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
+    sync::atomic::{
+        AtomicPtr,
+        AtomicUsize,
+        Ordering, //
+    },
 };
 use kernel::{
+    error::from_err_ptr,
+    mm::virt::VmaRef,
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
+        aref::ARef,
         new_mutex,
+        rcu,
         Mutex, //
     },
 };
+
+/// The largest folio: 2^9 pages, 2 MiB with pages of 4 KiB.
+const MAX_ORDER: usize = 9;
+
+/// The mark of shadow pages whose owner is a [`Reaped<T>`].
+///
+/// A page is recognised by the address of the mark, so this can only be a `static`, one for each
+/// type.
+///
+/// # Invariants
+///
+/// - `mark` is null, or the address space of the file of the one [`Opened`].
+/// - A folio whose `mapping` is `mark` was made by [`Pages::fault`] with this space, and its
+///   `private` is null or a `Reaped<T>` that stays readable for RCU readers.
+pub struct Space<T> {
+    mark: AtomicPtr<bindings::address_space>,
+    folios: AtomicUsize,
+    _type: PhantomData<fn() -> T>,
+}
+
+/// Where a page belongs, see `Space::find`.
+pub struct Place<T: Send + Sync + 'static> {
+    /// Whose memory it is.
+    pub owner: ARef<Reaped<T>>,
+    /// The page's index there.
+    pub index: usize,
+    /// How many pages from here on follow one another both there and in physical memory.
+    pub pages: usize,
+}
+
+impl<T: Send + Sync + 'static> Space<T> {
+    /// A mark; use it as the initializer of a `static`.
+    #[allow(clippy::new_without_default, reason = "only for statics")]
+    pub const fn new() -> Self {
+        // INVARIANT: Null, and there are no such folios.
+        Self {
+            mark: AtomicPtr::new(null_mut()),
+            folios: AtomicUsize::new(0),
+            _type: PhantomData,
+        }
+    }
+
+    /// Makes the mark. To be held until no page and no user of it is left. May sleep.
+    ///
+    /// Errors: `EBUSY` when it was made already, `ENOMEM`.
+    pub fn open(&'static self) -> Result<Opened<T>> {
+        // SAFETY: Only allocates.
+        let file = from_err_ptr(unsafe { bindings::nvfs_helper_mark_file() })?;
+        // INVARIANT: A new file, with a reference that is ours.
+        let opened = Opened {
+            space: self,
+            file: NonNull::new(file).ok_or(ENOMEM)?,
+        };
+        // SAFETY: As above.
+        let mark = unsafe { (*file).f_mapping };
+        // INVARIANT: The address space of that file.
+        self.mark
+            .compare_exchange(null_mut(), mark, Ordering::Release, Ordering::Relaxed)
+            .map_err(|_| EBUSY)?;
+        Ok(opened)
+    }
+
+    /// Whether there are no shadow pages at all. Callable in any context.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.folios.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whose shadow page `page` is, if it is one. Any page will do. Callable in any context.
+    ///
+    /// # Safety
+    ///
+    /// `page` is a `struct page`, on which the caller has a reference.
+    pub(crate) unsafe fn find(&self, page: *const bindings::page) -> Option<Place<T>> {
+        let (mut index, mut pages) = (0, 0);
+        let guard = rcu::read_lock();
+        // SAFETY: By the safety requirements.
+        let owner = unsafe { self.owner(page, &mut index, &mut pages) }?;
+        // SAFETY: By the type invariants it is readable until the guard goes.
+        let owner = unsafe { Reaped::try_get(owner) };
+        drop(guard);
+        Some(Place {
+            owner: owner?,
+            index,
+            pages,
+        })
+    }
+
+    /// Whether `page` is a shadow page. Callable in any context.
+    ///
+    /// # Safety
+    ///
+    /// As for [`find`](Self::find).
+    pub(crate) unsafe fn contains(&self, page: *const bindings::page) -> bool {
+        let (mut index, mut pages) = (0, 0);
+        // SAFETY: By the safety requirements.
+        unsafe { self.owner(page, &mut index, &mut pages) }.is_some()
+    }
+
+    /// # Safety
+    ///
+    /// As for [`find`](Self::find).
+    unsafe fn owner(
+        &self,
+        page: *const bindings::page,
+        index: &mut usize,
+        pages: &mut usize,
+    ) -> Option<NonNull<Reaped<T>>> {
+        let mark = self.mark.load(Ordering::Acquire);
+        if mark.is_null() {
+            return None;
+        }
+        // SAFETY: By the safety requirements.
+        let owner = unsafe { bindings::nvfs_helper_shadow_owner(page, mark, index, pages) };
+        NonNull::new(owner.cast())
+    }
+}
+
+/// A [`Space`] that is in use. Dropping it takes the mark away.
+///
+/// # Invariants
+///
+/// A reference on `file` is owned.
+pub struct Opened<T: 'static> {
+    space: &'static Space<T>,
+    file: NonNull<bindings::file>,
+}
+
+// SAFETY: A reference on a file belongs to no thread.
+unsafe impl<T> Send for Opened<T> {}
+// SAFETY: As above.
+unsafe impl<T> Sync for Opened<T> {}
+
+impl<T> Drop for Opened<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        let mark = unsafe { (*self.file.as_ptr()).f_mapping };
+        // One that found the mark taken must leave it.
+        let _ = self.space.mark.compare_exchange(
+            mark,
+            null_mut(),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        // SAFETY: By the type invariant. At once, as the file's operations are in this module.
+        unsafe { bindings::__fput_sync(self.file.as_ptr()) }
+    }
+}
+
+/// A folio of ours.
+///
+/// # Invariants
+///
+/// `raw` was made by `nvfs_helper_shadow_alloc`, and the first reference is owned.
+struct Folio {
+    raw: NonNull<bindings::folio>,
+    /// The count that it is in.
+    count: &'static AtomicUsize,
+}
+
+// SAFETY: Folio references belong to no thread.
+unsafe impl Send for Folio {}
+
+impl Folio {
+    /// Whether `len` bytes from byte `at` on, all of them in the folio, are zero.
+    fn is_zero(&self, at: usize, len: usize) -> bool {
+        // SAFETY: By the type invariant; on a 64-bit kernel every page has an address.
+        let base = unsafe {
+            bindings::nvfs_helper_page_address(bindings::nvfs_helper_folio_page(
+                self.raw.as_ptr(),
+                0,
+            ))
+        };
+        // SAFETY: The bytes are in the folio; C code reads them, as the process may write to them.
+        unsafe { bindings::memchr_inv(base.byte_add(at), 0, len) }.is_null()
+    }
+}
+
+impl Drop for Folio {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::nvfs_helper_shadow_free(self.raw.as_ptr()) };
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One piece of the memory.
+struct Piece {
+    /// Index of its first page.
+    first: usize,
+    pages: usize,
+    folio: Folio,
+}
+
+/// Shadow memory of a fixed length, of which nothing exists until it is touched.
+#[pin_data]
+pub struct Pages {
+    len: usize,
+    /// In order of `first`.
+    #[pin]
+    pieces: Mutex<KVec<Piece>>,
+}
+
+/// What to do about a page fault.
+pub enum Fault {
+    /// The page is shown now.
+    Done,
+    /// This page is to be shown; a reference goes with it.
+    Page(SharedPage),
+}
 
 /// A counted reference on a page of ours.
 ///
@@ -25,31 +257,10 @@ use kernel::{
 /// One reference on the page is owned.
 pub struct SharedPage(NonNull<bindings::page>);
 
-// SAFETY: Page references belong to no thread.
-unsafe impl Send for SharedPage {}
-// SAFETY: As above.
-unsafe impl Sync for SharedPage {}
-
 impl SharedPage {
-    fn new() -> Result<Self> {
-        // SAFETY: Only allocates.
-        let page = unsafe { bindings::nvfs_helper_alloc_user_page() };
-        // INVARIANT: A new page has one reference.
-        NonNull::new(page).map(Self).ok_or(ENOMEM)
-    }
-
     /// Gives the reference away.
     pub(crate) fn into_raw(self) -> *mut bindings::page {
-        ManuallyDrop::new(self).0.as_ptr()
-    }
-}
-
-impl Clone for SharedPage {
-    fn clone(&self) -> Self {
-        // SAFETY: By the type invariant the page is live.
-        unsafe { bindings::nvfs_helper_get_page(self.0.as_ptr()) };
-        // INVARIANT: Just taken.
-        Self(self.0)
+        core::mem::ManuallyDrop::new(self).0.as_ptr()
     }
 }
 
@@ -60,39 +271,133 @@ impl Drop for SharedPage {
     }
 }
 
-/// A run of pages, each made when it is first asked for. Costs no memory until then.
-#[pin_data]
-pub struct LazyPages {
-    len: usize,
-    #[pin]
-    pages: Mutex<KVVec<Option<SharedPage>>>,
-}
-
-impl LazyPages {
+impl Pages {
     /// `len` pages.
     pub fn new(len: usize) -> impl PinInit<Self> {
         pin_init!(Self {
             len,
-            pages <- new_mutex!(KVVec::new()),
+            pieces <- new_mutex!(KVec::new()),
         })
     }
 
-    /// The page at `index`. May sleep. Errors: `EFAULT` past the end, `ENOMEM`.
-    pub fn page(&self, index: usize) -> Result<SharedPage> {
+    /// Handles a fault at page `index` of `vma`, which shows these pages from its start. `owner` is
+    /// the object that these pages are a part of. May sleep.
+    ///
+    /// Errors: `EFAULT` past the end, `ENOMEM`.
+    pub fn fault<T: Send + Sync + 'static>(
+        &self,
+        space: &'static Space<T>,
+        owner: &Reaped<T>,
+        vma: &VmaRef,
+        index: usize,
+    ) -> Result<Fault> {
         if index >= self.len {
             return Err(EFAULT);
         }
-        let mut pages = self.pages.lock();
-        if pages.is_empty() {
-            pages.reserve(self.len, GFP_KERNEL_ACCOUNT)?;
-            for _ in 0..self.len {
-                pages.push(None, GFP_KERNEL_ACCOUNT)?;
+        let mut pieces = self.pieces.lock();
+        let at = match pieces.binary_search_by(|piece| {
+            if piece.first > index {
+                core::cmp::Ordering::Greater
+            } else if index - piece.first >= piece.pages {
+                core::cmp::Ordering::Less
+            } else {
+                core::cmp::Ordering::Equal
+            }
+        }) {
+            Ok(at) => at,
+            Err(at) => {
+                pieces.reserve(1, GFP_KERNEL_ACCOUNT)?;
+                let end = pieces.get(at).map_or(self.len, |next| next.first);
+                let start = at
+                    .checked_sub(1)
+                    .and_then(|before| pieces.get(before))
+                    .map_or(0, |before| before.first + before.pages);
+                let piece = Piece::new(space, owner, index, start..end)?;
+                pieces
+                    .insert_within_capacity(at, piece)
+                    .map_err(|_| ENOMEM)?;
+                at
+            }
+        };
+        let piece = pieces.get(at).ok_or(EFAULT)?;
+        let folio = piece.folio.raw.as_ptr();
+        // SAFETY: The folio is ours; the VMA is locked and shows `len` pages.
+        let inserted = unsafe {
+            bindings::nvfs_helper_shadow_insert(
+                vma.as_ptr(),
+                vma.start() + piece.first * PAGE_SIZE,
+                folio,
+            )
+        };
+        if inserted == 0 {
+            return Ok(Fault::Done);
+        }
+        // Some of them are shown already: then this one alone.
+        //
+        // SAFETY: The folio has that many pages.
+        let page = unsafe { bindings::nvfs_helper_folio_page(folio, index - piece.first) };
+        let page = NonNull::new(page).ok_or(EFAULT)?;
+        // SAFETY: The piece holds a reference on the folio.
+        unsafe { bindings::nvfs_helper_get_page(page.as_ptr()) };
+        // INVARIANT: Just taken.
+        Ok(Fault::Page(SharedPage(page)))
+    }
+
+    /// Whether the `len` bytes from byte `at` on are all zero. What was never touched is. The
+    /// process may change them meanwhile. May sleep.
+    pub fn is_zero(&self, at: usize, len: usize) -> bool {
+        let wanted = at..at.saturating_add(len);
+        self.pieces.lock().iter().all(|piece| {
+            let start = piece.first * PAGE_SIZE;
+            let from = wanted.start.max(start);
+            let to = wanted.end.min(start + piece.pages * PAGE_SIZE);
+            from >= to || piece.folio.is_zero(from - start, to - from)
+        })
+    }
+}
+
+impl Piece {
+    /// The largest folio around page `index`, inside `room`, that is aligned and can be had.
+    fn new<T: Send + Sync + 'static>(
+        space: &'static Space<T>,
+        owner: &Reaped<T>,
+        index: usize,
+        room: core::ops::Range<usize>,
+    ) -> Result<Self> {
+        let mark = space.mark.load(Ordering::Acquire);
+        if mark.is_null() {
+            return Err(EFAULT);
+        }
+        for order in (0..=MAX_ORDER).rev() {
+            let pages = 1 << order;
+            let first = index & !(pages - 1);
+            if first < room.start || room.end - first < pages {
+                continue;
+            }
+            // SAFETY: The mark is live, as there is an owner; the owner outlives the mark on the
+            // folio, which `Folio::drop` takes away.
+            let folio = unsafe {
+                bindings::nvfs_helper_shadow_alloc(
+                    order as c_uint,
+                    mark,
+                    core::ptr::from_ref(owner).cast_mut().cast(),
+                    first,
+                )
+            };
+            if let Some(raw) = NonNull::new(folio) {
+                space.folios.fetch_add(1, Ordering::Relaxed);
+                // INVARIANT: Just made.
+                let folio = Folio {
+                    raw,
+                    count: &space.folios,
+                };
+                return Ok(Self {
+                    first,
+                    pages,
+                    folio,
+                });
             }
         }
-        let slot = pages.get_mut(index).ok_or(EFAULT)?;
-        if let Some(page) = slot {
-            return Ok(page.clone());
-        }
-        Ok(slot.insert(SharedPage::new()?).clone())
+        Err(ENOMEM)
     }
 }

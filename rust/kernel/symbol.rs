@@ -40,6 +40,42 @@ impl Symbol {
     }
 }
 
+impl Symbol {
+    /// The module that has it.
+    pub fn module(&self) -> ModuleName {
+        ModuleName::of_function(self.address.as_ptr())
+    }
+}
+
+/// The name of a module.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ModuleName([u8; 56]);
+
+impl ModuleName {
+    /// The module that a function is in. May be slow.
+    pub(crate) fn of_function(function: *const c_void) -> Self {
+        let mut name = [0; 56];
+        // SAFETY: The kernel looks the address up, whatever it is; the name has room.
+        unsafe {
+            bindings::nvfs_helper_module_name(function, name.as_mut_ptr().cast(), name.len())
+        };
+        Self(name)
+    }
+
+    /// The function was in the kernel itself, or nowhere.
+    pub fn is_none(&self) -> bool {
+        self.0.first() == Some(&0)
+    }
+
+    /// Whether it is `name`.
+    pub fn is(&self, name: &str) -> bool {
+        self.0
+            .strip_prefix(name.as_bytes())
+            .and_then(|rest| rest.first())
+            == Some(&0)
+    }
+}
+
 impl Drop for Symbol {
     fn drop(&mut self) {
         // SAFETY: By the type invariant.

@@ -7,7 +7,7 @@
 
 use crate::{
     bindings,
-    shadow::SharedPage, //
+    shadow::Fault, //
 };
 use core::marker::PhantomData;
 use kernel::{
@@ -23,9 +23,9 @@ use kernel::{
 /// What is mapped. It is shared by the VMAs that show it: one, but for the moment of a refused
 /// `mremap`, which copies the VMA before it asks. Its `Drop` is the end of the mapping.
 pub trait Mapped: Send + Sync + Sized + 'static {
-    /// The page at `index` pages from the mapping's start, for a fault. May sleep; runs under the
+    /// Handles a fault at `index` pages from the mapping's start. May sleep; runs under the
     /// process's mmap lock or the VMA's own. An error other than `ENOMEM` is SIGBUS.
-    fn page(&self, index: usize) -> Result<SharedPage>;
+    fn fault(&self, vma: &VmaRef, index: usize) -> Result<Fault>;
 }
 
 /// The callbacks of the VMAs that show a `T`.
@@ -156,8 +156,11 @@ unsafe extern "C" fn fault<T: Mapped>(vmf: *mut bindings::vm_fault) -> bindings:
     let (vma, index) = unsafe { ((*vmf).__bindgen_anon_1.vma, (*vmf).__bindgen_anon_1.pgoff) };
     // SAFETY: The VMA is locked and holds a reference.
     let data = unsafe { Arc::<T>::borrow((*vma).vm_private_data) };
-    match data.page(index) {
-        Ok(page) => {
+    // SAFETY: As above.
+    let vma = unsafe { VmaRef::from_raw(vma) };
+    match data.fault(vma, index) {
+        Ok(Fault::Done) => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
+        Ok(Fault::Page(page)) => {
             // SAFETY: The mm core takes the reference over.
             unsafe { (*vmf).page = page.into_raw() };
             0

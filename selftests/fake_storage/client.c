@@ -427,7 +427,9 @@ static void show_iter(struct client *client, struct fake_storage_call *call)
 		call->touched |= FAKE_STORAGE_ITER_TOUCHED;
 	if (!is_poison(&client->state, sizeof(client->state)))
 		call->touched |= FAKE_STORAGE_STATE_TOUCHED;
-	call->status = blk_status_to_errno(client->iter.status);
+	/* The kernel warns of one that it does not know, as the poison is. */
+	call->status = call->touched & FAKE_STORAGE_ITER_TOUCHED ?
+		       blk_status_to_errno(client->iter.status) : 0;
 	if (call->result <= 0)
 		return;
 	call->segment[0].addr = client->iter.addr;

@@ -5,6 +5,7 @@ mount_xfs
 start_md
 mount -t tmpfs tmpfs /tmp
 load_modules
+export WAY="${WAY:-}" WINDOW="${WINDOW:-1024}"
 truncate -s 6G /mnt/ext4/file
 truncate -s 6G /mnt/xfs/file
 case ${PART:-files} in

@@ -11,8 +11,11 @@
 //!
 //! Contract section 11, with fewer states: a buffer that is closed or revoked while it is busy
 //! dies at the end of the transfer.
+//!
+//! Beside the phase, the word counts the segments that storage drivers have for DMA. They are
+//! taken during a transfer, and may be given back long after it.
 
-/// The state of a buffer: a phase, and what came meanwhile.
+/// The state of a buffer: a phase, what came meanwhile, and a count of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(u32);
 
@@ -24,6 +27,7 @@ const DEAD: u32 = 4;
 const PHASE: u32 = 0xf;
 const CLOSED: u32 = 0x10;
 const REVOKED: u32 = 0x20;
+const SEGMENT: u32 = 0x100;
 
 /// Why a change is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,10 @@ impl Word {
         self.0 & (CLOSED | REVOKED) != 0
     }
 
+    const fn has_segments(self) -> bool {
+        self.0 >= SEGMENT
+    }
+
     /// The GPU memory is going away, or gone.
     pub(crate) const fn is_revoked(self) -> bool {
         self.0 & REVOKED != 0
@@ -69,6 +77,30 @@ impl Word {
     /// A transfer is under way.
     pub(crate) const fn is_busy(self) -> bool {
         self.phase() == BUSY
+    }
+
+    /// Nothing may reach the GPU memory any more: a revoked buffer without transfer or segment.
+    pub(crate) const fn is_drained(self) -> bool {
+        self.is_revoked() && !self.is_busy() && !self.has_segments()
+    }
+
+    /// A storage driver gets a segment of the transfer under way.
+    pub(crate) const fn begin_segment(self) -> Result<Self, Refused> {
+        if !self.is_busy() {
+            return Err(Refused::Phase);
+        }
+        match self.0.checked_add(SEGMENT) {
+            Some(bits) => Ok(Self(bits)),
+            None => Err(Refused::Busy),
+        }
+    }
+
+    /// A storage driver gives a segment back. Refused when none is out.
+    pub(crate) const fn end_segment(self) -> Result<Self, Refused> {
+        match self.0.checked_sub(SEGMENT) {
+            Some(bits) => Ok(Self(bits)),
+            None => Err(Refused::Phase),
+        }
     }
 
     /// MAP begins: once, and only on a live mapping.
@@ -126,7 +158,7 @@ impl Word {
         }
     }
 
-    /// The GPU memory is going away. If the result is busy, wait for the end of the transfer.
+    /// The GPU memory is going away, as soon as the word [is drained](Self::is_drained).
     pub(crate) const fn revoke(self) -> Self {
         let revoked = Self(self.0 | REVOKED);
         match self.phase() {
@@ -178,6 +210,22 @@ mod tests {
             assert_eq!(dead.begin_io(), Err(Refused::Busy));
             assert_eq!(end(ready()).begin_io(), Err(Refused::Busy));
         }
+    }
+
+    #[test]
+    fn segments_outlive_the_transfer() {
+        let busy = ready().begin_io().unwrap();
+        assert_eq!(ready().begin_segment(), Err(Refused::Phase));
+        assert_eq!(busy.end_segment(), Err(Refused::Phase));
+        let word = busy.begin_segment().unwrap().begin_segment().unwrap();
+        let word = word.end_io();
+        assert_eq!(word.begin_segment(), Err(Refused::Phase));
+        assert!(word.begin_io().is_ok());
+        let word = word.revoke();
+        assert!(!word.is_drained());
+        let word = word.end_segment().unwrap();
+        assert!(!word.is_drained());
+        assert!(word.end_segment().unwrap().is_drained());
     }
 
     #[test]

@@ -21,6 +21,10 @@ pub(super) struct Request {
     /// Where it begins, in bytes from the start of the pinned GPU memory.
     pub(super) gpu_offset: u64,
     pub(super) busy: Busy,
+    /// Where its shadow memory is in the process.
+    pub(super) cpuvaddr: u64,
+    /// Each part stays inside a piece of GPU memory as long as the shadow memory.
+    pub(super) segmented: bool,
 }
 
 impl Request {
@@ -52,6 +56,8 @@ impl Request {
             file,
             gpu_offset,
             busy,
+            cpuvaddr: args.cpuvaddr,
+            segmented: args.use_rkeys(),
         })
     }
 }

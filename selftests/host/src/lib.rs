@@ -6,6 +6,8 @@
 pub mod extents;
 #[path = "../../../src/geometry.rs"]
 mod geometry;
+#[path = "../../../src/holes.rs"]
+mod holes;
 #[path = "../../../src/buffer/state.rs"]
 mod state;
 #[path = "../../../src/topology.rs"]

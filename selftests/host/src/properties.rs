@@ -4,7 +4,8 @@
 
 use crate::{
     extents::{joined, locate, Extent},
-    geometry::{read_len, FileRange, GpuRange, BLOCK, GPU_PAGE},
+    geometry::{read_len, Chunk, FileRange, GpuRange, BLOCK, GPU_PAGE},
+    holes::{mask, Clear},
     state::Word,
     topology::{acs_is_on, distance, is_local, link, rank, Affinity, Bridge, UNKNOWN},
 };
@@ -137,6 +138,67 @@ proptest! {
             prop_assert_eq!(word.is_busy(), busy);
             prop_assert_eq!(word.may_continue(), busy && !ending);
         }
+    }
+
+    /// The runs of clear bits are just the clear bits, in order, and no two of them touch.
+    #[test]
+    fn holes_are_the_clear_bits(
+        words in prop::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 64),
+        first in 0..2000usize,
+        count in 0..2096usize,
+    ) {
+        let is_set = |bit: usize| words[bit / 64] >> (bit % 64) & 1 != 0;
+        let mut clear = Vec::new();
+        let mut end = None;
+        for region in Clear::new(|i| words[i], first, count) {
+            prop_assert!(region.blocks > 0);
+            prop_assert!(end.is_none_or(|end| usize::from(region.start) > end));
+            end = Some(usize::from(region.start + region.blocks));
+            clear.extend((region.start..region.start + region.blocks).map(usize::from));
+        }
+        let wanted: Vec<usize> = (0..count).filter(|bit| !is_set(first + bit)).collect();
+        prop_assert_eq!(clear, wanted);
+    }
+
+    /// The masks of all words together are just the bits of the range.
+    #[test]
+    fn masks_are_the_range(first in 0..2000usize, count in 0..2096usize) {
+        for word in 0..64 {
+            for bit in 0..64 {
+                let at = word * 64 + bit;
+                let wanted = at >= first && at < first + count;
+                prop_assert_eq!(mask(word, first, count) >> bit & 1 != 0, wanted);
+            }
+        }
+    }
+
+    /// The chunks of a transfer follow one another, fit into the shadow buffer, and each byte has
+    /// its place.
+    #[test]
+    fn chunks_cover_a_transfer(
+        pages in 0..1000u64,
+        block in 0..16u64,
+        blocks in 1..5000u64,
+        units in 1..256u64,
+        segmented: bool,
+    ) {
+        let shadow = units * GPU_PAGE;
+        let size = if block == 0 { blocks * BLOCK } else { (16 - block).min(blocks) * BLOCK };
+        let start = pages * GPU_PAGE + block * BLOCK;
+        let mut done = 0;
+        while done < size {
+            let chunk = Chunk::new(start + done, size - done, shadow, segmented).unwrap();
+            prop_assert_eq!(chunk.base + chunk.at, start + done);
+            prop_assert_eq!(chunk.base % GPU_PAGE, 0);
+            prop_assert!(chunk.len > 0 && chunk.len <= size - done);
+            prop_assert!(chunk.at + chunk.len <= shadow);
+            if segmented {
+                let first = (start + done) / shadow;
+                prop_assert_eq!((start + done + chunk.len - 1) / shadow, first);
+            }
+            done += chunk.len;
+        }
+        prop_assert_eq!(done, size);
     }
 }
 

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which blocks of a chunk were not moved by DMA: holes, if the file system had nothing to read
+//! there. Pure.
+//!
+//! Contract sections 8.4 and 10.4.
+
+/// The most regions that the meta block has room for.
+pub(crate) const MAX_REGIONS: usize = 768;
+
+/// Blocks in a row, counted from the start of the chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) start: u16,
+    pub(crate) blocks: u16,
+}
+
+/// The bits of a word of 64 that are among `count` bits from bit `first` on, of all words.
+pub(crate) fn mask(word: usize, first: usize, count: usize) -> u64 {
+    let base = word * 64;
+    let from = first.saturating_sub(base);
+    let to = (first + count).saturating_sub(base).min(64);
+    if from >= to {
+        return 0;
+    }
+    // Of 64 bits, those below `to`, without those below `from`.
+    (u64::MAX >> (64 - to)) & (u64::MAX << from)
+}
+
+/// The runs of clear bits among `count` bits from bit `first` on, counted from `first`. `word`
+/// gives the words of 64 bits.
+pub(crate) struct Clear<F> {
+    word: F,
+    first: usize,
+    end: usize,
+    at: usize,
+}
+
+impl<F: Fn(usize) -> u64> Clear<F> {
+    pub(crate) fn new(word: F, first: usize, count: usize) -> Self {
+        Self {
+            word,
+            first,
+            end: first + count,
+            at: first,
+        }
+    }
+
+    /// The next bit from `at` on that is as wanted, or the end.
+    fn next_bit(&self, set: bool) -> usize {
+        let mut at = self.at;
+        while at < self.end {
+            let word = (self.word)(at / 64);
+            let wanted = (if set { word } else { !word }) >> (at % 64);
+            if wanted != 0 {
+                at += wanted.trailing_zeros() as usize;
+                break;
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        at.min(self.end)
+    }
+}
+
+impl<F: Fn(usize) -> u64> Iterator for Clear<F> {
+    type Item = Region;
+
+    fn next(&mut self) -> Option<Region> {
+        let start = self.next_bit(false);
+        if start >= self.end {
+            return None;
+        }
+        self.at = start;
+        self.at = self.next_bit(true);
+        Some(Region {
+            start: u16::try_from(start - self.first).ok()?,
+            blocks: u16::try_from(self.at - start).ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clear(words: &[u64], first: usize, count: usize) -> std::vec::Vec<(u16, u16)> {
+        Clear::new(|i| words[i], first, count)
+            .map(|region| (region.start, region.blocks))
+            .collect()
+    }
+
+    #[test]
+    fn runs() {
+        assert_eq!(clear(&[0], 0, 16), [(0, 16)]);
+        assert_eq!(clear(&[u64::MAX], 0, 64), []);
+        assert_eq!(clear(&[0b1011], 0, 5), [(2, 1), (4, 1)]);
+        assert_eq!(clear(&[0b1011], 2, 2), [(0, 1)]);
+        assert_eq!(clear(&[1 << 63, 1], 0, 128), [(0, 63), (65, 63)]);
+        assert_eq!(clear(&[u64::MAX, 0, u64::MAX], 60, 80), [(4, 64)]);
+    }
+
+    #[test]
+    fn masks() {
+        assert_eq!(mask(0, 0, 64), u64::MAX);
+        assert_eq!(mask(0, 60, 8), 0xf << 60);
+        assert_eq!(mask(1, 60, 8), 0xf);
+        assert_eq!(mask(2, 60, 8), 0);
+        assert_eq!(mask(0, 3, 0), 0);
+    }
+}

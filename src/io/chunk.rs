@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A part of a transfer: what is asked of the file system in one call, and, where the data goes
+//! through shadow memory, what its end means.
+//!
+//! Contract sections 9.4 to 9.6, 10.4 and 10.5.
+
+use super::check::Request;
+use crate::{
+    buffer::{
+        Binding,
+        Buffer, //
+    },
+    geometry::{
+        read_len,
+        Chunk,
+        BLOCK, //
+    },
+    holes::MAX_REGIONS,
+    path::Way,
+    stats::Counter, //
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+};
+use nvfs_kernel::kiocb::{
+    Direction,
+    Segment, //
+};
+
+/// One call of the file system.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    /// File offset, in bytes.
+    pub(super) pos: i64,
+    /// A result of fewer bytes means that there are no more.
+    pub(super) want: u64,
+    place: Place,
+    direction: Direction,
+    /// The file has fewer blocks than its size takes.
+    looks_sparse: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    /// `ask` bytes of P2PDMA pages, `offset` bytes from the start of the pinned memory.
+    Gpu { offset: u64, ask: u64 },
+    /// The chunk, in the shadow memory at a user address.
+    Shadow { address: u64, chunk: Chunk },
+}
+
+impl Part {
+    /// What comes after the first `done` bytes: at most `most` bytes of it. `EIO` for what does not
+    /// fit through the shadow memory.
+    pub(super) fn next(request: &Request, way: Way, done: u64, most: u64) -> Result<Self> {
+        let left = request.range.size() - done;
+        let pos = request.range.offset() + done;
+        let offset = request.gpu_offset + done;
+        let file = &request.file;
+        let (want, place, looks_sparse) = match way {
+            Way::P2pdma => {
+                let want = left.min(most);
+                let ask = match request.direction {
+                    Direction::Read => read_len(pos, want, file.size(), file.block_size()),
+                    Direction::Write => want,
+                };
+                (want, Place::Gpu { offset, ask }, false)
+            }
+            Way::Callback => {
+                let shadow = request.busy.buffer().binding()?.shadow_len;
+                let chunk = Chunk::new(offset, left, shadow, request.segmented).ok_or(EIO)?;
+                let place = Place::Shadow {
+                    address: request.cpuvaddr,
+                    chunk,
+                };
+                let looks_sparse = request.direction == Direction::Read && file.looks_sparse();
+                (chunk.len, place, looks_sparse)
+            }
+        };
+        Ok(Self {
+            pos: i64::try_from(pos).map_err(|_| EINVAL)?,
+            want,
+            place,
+            direction: request.direction,
+            looks_sparse,
+        })
+    }
+
+    /// There is nothing to be moved.
+    pub(super) fn is_empty(&self) -> bool {
+        match self.place {
+            Place::Gpu { ask, .. } => ask == 0,
+            Place::Shadow { chunk, .. } => chunk.len == 0,
+        }
+    }
+
+    /// Makes the buffer ready for it; to be called before the file system is. Returns the memory.
+    pub(super) fn open<'a>(&self, buffer: &'a Buffer) -> Option<Segment<'a>> {
+        let binding = buffer.binding().ok()?;
+        match self.place {
+            Place::Gpu { offset, ask } => {
+                binding.count_dma(&buffer.driver);
+                binding.memory()?.segment(offset, ask)
+            }
+            Place::Shadow { address, chunk } => {
+                binding.window.open(&chunk);
+                let address = usize::try_from(address.checked_add(chunk.at)?).ok()?;
+                Some(Segment::user(address, usize::try_from(chunk.len).ok()?))
+            }
+        }
+    }
+
+    /// Whether [`settle`](Self::settle) has to look at the shadow memory.
+    pub(super) fn is_doubtful(&self, buffer: &Buffer, result: &Result<usize>) -> bool {
+        match (self.place, result, buffer.binding()) {
+            (Place::Shadow { .. }, Ok(bytes), Ok(binding)) => {
+                binding.window.untouched(*bytes as u64).next().is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// What the file system's result means: bytes that are in GPU memory or were read from it, and
+    /// whether holes were told. Call it while the buffer is still busy. May sleep if it
+    /// [is doubtful](Self::is_doubtful).
+    pub(super) fn settle(&self, buffer: &Buffer, result: Result<usize>) -> (Result<usize>, bool) {
+        let Place::Shadow { .. } = self.place else {
+            return (result, false);
+        };
+        let Ok(bytes) = result else {
+            return (result, false);
+        };
+        match buffer
+            .binding()
+            .and_then(|binding| self.examine(buffer, binding, bytes))
+        {
+            Ok((bytes, holes)) => (Ok(bytes), holes),
+            Err(e) => (Err(e), false),
+        }
+    }
+
+    fn examine(&self, buffer: &Buffer, binding: &Binding, bytes: usize) -> Result<(usize, bool)> {
+        let stats = &buffer.driver.stats;
+        let mut told = bytes;
+        let (mut regions, mut blocks) = (0, 0);
+        for region in binding.window.untouched(bytes as u64) {
+            if self.direction == Direction::Write {
+                return Err(EIO);
+            }
+            let start = u64::from(region.start) * BLOCK;
+            if regions == MAX_REGIONS {
+                told = told.min(start as usize);
+                break;
+            }
+            let at = binding.window.start() + start;
+            if !buffer
+                .shadow()
+                .is_zero(at as usize, usize::from(region.blocks) * BLOCK as usize)
+            {
+                // The file system put data there by the CPU, or by DMA to host memory.
+                return Err(EIO);
+            }
+            binding.meta.hole(regions, region);
+            regions += 1;
+            blocks += u64::from(region.blocks);
+        }
+        if self.direction == Direction::Read {
+            if self.looks_sparse {
+                stats.count(Counter::SparseReads);
+            }
+            if regions > 0 || self.looks_sparse {
+                binding.meta.holes(regions, self.pos);
+            }
+        }
+        if regions > 0 {
+            stats.add(Counter::SparseHoles, regions as u64);
+            stats.add(Counter::SparsePages, blocks);
+        }
+        Ok((told, regions > 0))
+    }
+}
+
+/// Room for the part that is under way, where its completion finds it. Written by who has the buffer
+/// busy.
+pub(crate) struct Kept {
+    pos: Atomic<i64>,
+    want: Atomic<u64>,
+    bits: Atomic<u32>,
+    result: Atomic<i64>,
+}
+
+const SHADOW: u32 = 1;
+const WRITE: u32 = 2;
+const SPARSE: u32 = 4;
+
+impl Kept {
+    /// Nothing is under way.
+    pub(crate) fn new() -> Self {
+        Self {
+            pos: Atomic::new(0),
+            want: Atomic::new(0),
+            bits: Atomic::new(0),
+            result: Atomic::new(0),
+        }
+    }
+
+    pub(super) fn store(&self, part: &Part) {
+        let shadow = matches!(part.place, Place::Shadow { .. });
+        let bits = [
+            (SHADOW, shadow),
+            (WRITE, part.direction == Direction::Write),
+            (SPARSE, part.looks_sparse),
+        ];
+        let bits = bits
+            .iter()
+            .filter(|bit| bit.1)
+            .fold(0, |all, bit| all | bit.0);
+        self.pos.store(part.pos, Relaxed);
+        self.want.store(part.want, Relaxed);
+        self.bits.store(bits, Relaxed);
+    }
+
+    /// As much of it as its end needs.
+    pub(super) fn load(&self) -> Part {
+        let bits = self.bits.load(Relaxed);
+        let len = self.want.load(Relaxed);
+        let chunk = Chunk {
+            base: 0,
+            at: 0,
+            len,
+        };
+        Part {
+            pos: self.pos.load(Relaxed),
+            want: len,
+            place: if bits & SHADOW != 0 {
+                Place::Shadow { address: 0, chunk }
+            } else {
+                Place::Gpu {
+                    offset: 0,
+                    ask: len,
+                }
+            },
+            direction: if bits & WRITE != 0 {
+                Direction::Write
+            } else {
+                Direction::Read
+            },
+            looks_sparse: bits & SPARSE != 0,
+        }
+    }
+
+    /// Keeps a result for later.
+    pub(super) fn put_off(&self, result: &Result<usize>) {
+        self.result.store(super::told(result), Relaxed);
+    }
+
+    /// The result that was kept.
+    pub(super) fn result(&self) -> Result<usize> {
+        let told = self.result.load(Relaxed);
+        usize::try_from(told).map_err(|_| i32::try_from(told).map_or(EIO, Error::from_errno))
+    }
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The storage drivers with nvidia-fs hooks: who they are, and when they have our tables.
+//!
+//! Contract sections 2.5, 14.4 to 14.6 and 19.4.
+
+use crate::buffer::Buffer;
+use kernel::{
+    fmt,
+    prelude::*,
+    seq_file::SeqFile,
+    seq_print,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        new_mutex,
+        Mutex, //
+    }, //
+};
+use nvfs_kernel::{
+    block::Disk,
+    dma_ops::{
+        NotTaken,
+        Nvme,
+        Pair,
+        Plain,
+        Registration,
+        Table, //
+    },
+    file::IoFile,
+    modules, //
+};
+
+static V1_NVME: Table<Buffer> = Table::v1::<Nvme>();
+static V1_PLAIN: Table<Buffer> = Table::v1::<Plain>();
+static V2: Table<Buffer> = Table::v2();
+
+/// Whose data goes through a driver.
+enum Serves {
+    /// Disks whose requests it gets.
+    Disks,
+    /// Files of a file system, by its magic number.
+    FileSystem(u64),
+}
+
+/// A storage driver. The pairs are tried in order.
+struct Vendor {
+    key: &'static str,
+    version: &'static str,
+    pairs: &'static [(Pair, &'static Table<Buffer>)],
+    serves: Serves,
+}
+
+macro_rules! pair {
+    ($register:literal, $unregister:literal, $table:expr) => {
+        (
+            Pair {
+                register: $register,
+                unregister: $unregister,
+            },
+            &$table,
+        )
+    };
+}
+
+const COUNT: usize = 11;
+
+/// In the order of `modules`.
+static VENDORS: [Vendor; COUNT] = [
+    Vendor {
+        key: "nvme",
+        version: "(null)",
+        pairs: &[
+            pair!(
+                c"nvme_v2_register_nvfs_dma_ops",
+                c"nvme_v2_unregister_nvfs_dma_ops",
+                V2
+            ),
+            pair!(
+                c"nvme_v1_register_nvfs_dma_ops",
+                c"nvme_v1_unregister_nvfs_dma_ops",
+                V1_NVME
+            ),
+        ],
+        serves: Serves::Disks,
+    },
+    Vendor {
+        key: "nvme_rdma",
+        version: "(null)",
+        pairs: &[pair!(
+            c"nvme_rdma_v1_register_nvfs_dma_ops",
+            c"nvme_rdma_v1_unregister_nvfs_dma_ops",
+            V1_NVME
+        )],
+        serves: Serves::Disks,
+    },
+    Vendor {
+        key: "sfxvdriver",
+        version: "(null)",
+        pairs: &[pair!(
+            c"sfxv_v1_register_nvfs_dma_ops",
+            c"sfxv_v1_unregister_nvfs_dma_ops",
+            V1_NVME
+        )],
+        serves: Serves::Disks,
+    },
+    Vendor {
+        key: "nvmeib_common",
+        version: "(null)",
+        pairs: &[pair!(
+            c"nvmesh_v1_register_nvfs_dma_ops",
+            c"nvmesh_v1_unregister_nvfs_dma_ops",
+            V1_NVME
+        )],
+        serves: Serves::Disks,
+    },
+    Vendor {
+        key: "lnet",
+        version: "(null)",
+        pairs: &[pair!(
+            c"lustre_v1_register_nvfs_dma_ops",
+            c"lustre_v1_unregister_nvfs_dma_ops",
+            V1_PLAIN
+        )],
+        serves: Serves::FileSystem(0x0bd0_0bd0),
+    },
+    Vendor {
+        key: "beegfs",
+        version: "(null)",
+        pairs: &[pair!(
+            c"beegfs_v1_register_nvfs_dma_ops",
+            c"beegfs_v1_unregister_nvfs_dma_ops",
+            V1_PLAIN
+        )],
+        serves: Serves::FileSystem(0x1983_0326),
+    },
+    Vendor {
+        key: "wekafsio",
+        version: "1",
+        pairs: &[],
+        serves: Serves::FileSystem(0x1031_1970),
+    },
+    Vendor {
+        key: "mmfslinux",
+        version: "(null)",
+        pairs: &[pair!(
+            c"ibm_scale_v1_register_nvfs_dma_ops",
+            c"ibm_scale_v1_unregister_nvfs_dma_ops",
+            V1_PLAIN
+        )],
+        serves: Serves::FileSystem(0x4750_4653),
+    },
+    Vendor {
+        key: "rpcrdma",
+        version: "(null)",
+        pairs: &[pair!(
+            c"rpcrdma_register_nvfs_dma_ops",
+            c"rpcrdma_unregister_nvfs_dma_ops",
+            V1_PLAIN
+        )],
+        serves: Serves::FileSystem(0x6969),
+    },
+    Vendor {
+        key: "scatefs",
+        version: "(null)",
+        pairs: &[pair!(
+            c"scatefs_register_nvfs_dma_ops",
+            c"scatefs_unregister_nvfs_dma_ops",
+            V1_PLAIN
+        )],
+        serves: Serves::FileSystem(0x5354_4653),
+    },
+    Vendor {
+        key: "scsi_mod",
+        version: "0",
+        pairs: &[pair!(
+            c"scsi_v1_register_dma_scsi_ops",
+            c"scsi_v1_unregister_dma_scsi_ops",
+            V1_PLAIN
+        )],
+        serves: Serves::Disks,
+    },
+];
+
+/// Which storage drivers have our tables. They get them when the first user comes, and lose them
+/// when the last one goes; users are open nodes and mapped buffers.
+///
+/// Lock order: nothing that a storage driver's call or the end of a transfer needs is held when the
+/// lock is taken, nor taken under it by us.
+#[pin_data]
+pub(crate) struct Vendors {
+    #[pin]
+    state: Mutex<State>,
+    /// Changes when a driver gets or loses a table.
+    generation: Atomic<u32>,
+    /// How many have a table.
+    registered: Atomic<u32>,
+}
+
+struct State {
+    users: usize,
+    registered: [Option<Registration>; COUNT],
+    /// Why the hooks of those that have some are not used.
+    failures: [Option<Failure>; COUNT],
+    /// The count of loaded modules when we looked last.
+    looked: Option<u32>,
+}
+
+impl Vendors {
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            state <- new_mutex!(State {
+                users: 0,
+                registered: [const { None }; COUNT],
+                failures: [const { None }; COUNT],
+                looked: None,
+            }),
+            generation: Atomic::new(0),
+            registered: Atomic::new(0),
+        })
+    }
+
+    /// A node was opened: offers our tables to all who do not have them. May sleep.
+    pub(crate) fn open(&self) {
+        let mut state = self.state.lock();
+        state.users += 1;
+        // Only what was loaded since the last look can be new.
+        let loaded = modules::loaded();
+        if state.looked == Some(loaded) {
+            return;
+        }
+        state.looked = Some(loaded);
+        let State {
+            registered,
+            failures,
+            ..
+        } = &mut *state;
+        for ((vendor, slot), failure) in VENDORS.iter().zip(registered).zip(failures) {
+            if slot.is_none() {
+                *slot = offer(vendor, failure);
+                if slot.is_some() {
+                    self.registered.fetch_add(1, Relaxed);
+                    self.generation.fetch_add(1, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// A buffer was mapped.
+    pub(crate) fn join(&self) {
+        self.state.lock().users += 1;
+    }
+
+    /// One user less; the last one takes all tables back. Sleeps until no storage driver has a call
+    /// under way.
+    pub(crate) fn leave(&self) {
+        let mut state = self.state.lock();
+        // OVERFLOW: This user has been counted.
+        state.users -= 1;
+        if state.users == 0 {
+            state.looked = None;
+            for slot in &mut state.registered {
+                if slot.take().is_some() {
+                    self.registered.fetch_add(u32::MAX, Relaxed);
+                    self.generation.fetch_add(1, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Whether no storage driver has a table.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.registered.load(Relaxed) == 0
+    }
+
+    /// Changes whenever a driver gets or loses a table.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Relaxed)
+    }
+
+    /// Whether the driver of a disk has a table. May sleep.
+    pub(crate) fn serve_disk(&self, disk: &Disk) -> bool {
+        let module = disk.module();
+        let state = self.state.lock();
+        VENDORS.iter().zip(&state.registered).any(|(vendor, slot)| {
+            matches!(vendor.serves, Serves::Disks)
+                && slot.as_ref().is_some_and(|slot| {
+                    if module.is_none() {
+                        // Both are in the kernel itself.
+                        slot.module().is_none() && disk.is_named_after(vendor.key)
+                    } else {
+                        slot.module() == module
+                    }
+                })
+        })
+    }
+
+    /// Whether the driver behind a file system has a table. May sleep.
+    pub(crate) fn serve_file_system(&self, file: &IoFile) -> bool {
+        let magic = file.file_system_magic();
+        let state = self.state.lock();
+        VENDORS.iter().zip(&state.registered).any(|(vendor, slot)| {
+            matches!(vendor.serves, Serves::FileSystem(served) if served == magic) && slot.is_some()
+        })
+    }
+
+    /// Writes whose hooks are not used, and why, a line each.
+    pub(crate) fn show_failures(&self, m: &SeqFile) {
+        let state = self.state.lock();
+        for (vendor, failure) in VENDORS.iter().zip(&state.failures) {
+            if let Some(failure) = failure {
+                seq_print!(m, "# {}: its hooks are not used: {}\n", vendor.key, failure);
+            }
+        }
+    }
+
+    /// Writes `modules`; `nvme` is there also when P2PDMA makes up for it.
+    pub(crate) fn show(&self, m: &SeqFile, nvme: bool) {
+        let state = self.state.lock();
+        for (index, (vendor, slot)) in VENDORS.iter().zip(&state.registered).enumerate() {
+            if slot.is_some() || vendor.pairs.is_empty() || (index == 0 && nvme) {
+                seq_print!(m, "{}: {}\n", vendor.key, vendor.version);
+            }
+        }
+    }
+}
+
+/// Why a storage driver's hooks are not used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    /// One function of a pair is missing.
+    Half(&'static Pair),
+    /// It refused a table, with this error.
+    Refused(&'static Pair, c_int),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Half(pair) => f.write_fmt(fmt!(
+                "one of {} and {} is missing",
+                pair.register,
+                pair.unregister
+            )),
+            Self::Refused(pair, error) => {
+                f.write_fmt(fmt!("{} refuses with error {}", pair.register, error))
+            }
+        }
+    }
+}
+
+/// Offers our tables to one driver, the best first. Says so in the log when it fails otherwise than
+/// before. May sleep.
+fn offer(vendor: &'static Vendor, failure: &mut Option<Failure>) -> Option<Registration> {
+    let mut why = None;
+    for (pair, table) in vendor.pairs {
+        match Registration::new(pair, table) {
+            Ok(registration) => {
+                *failure = None;
+                pr_info!("{} takes GPU memory by its nvidia-fs hooks\n", vendor.key);
+                return Some(registration);
+            }
+            Err(NotTaken::Absent) => (),
+            Err(NotTaken::Half) => why = why.or(Some(Failure::Half(pair))),
+            Err(NotTaken::Refused(e)) => {
+                why = why.or(Some(Failure::Refused(pair, e.to_errno())));
+            }
+        }
+    }
+    if why != *failure {
+        if let Some(why) = &why {
+            pr_warn!(
+                "{}: its nvidia-fs hooks are not used: {}\n",
+                vendor.key,
+                why
+            );
+        }
+        *failure = why;
+    }
+    None
+}
