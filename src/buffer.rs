@@ -50,8 +50,10 @@ use kernel::{
             Full,
             Relaxed, //
         },
+        new_mutex,
         Arc,
         ArcBorrow,
+        Mutex,
         SetOnce, //
     },
 };
@@ -115,6 +117,9 @@ pub(crate) struct Buffer {
     #[pin]
     shadow: shadow::Pages,
     life: Arc<Life>,
+    /// The last file for which a way was found.
+    #[pin]
+    pub(crate) approved: path::Approved,
     /// What the end of an asynchronous transfer needs.
     pub(crate) pending: Pending,
     /// Who waits for its end, if anybody.
@@ -140,7 +145,6 @@ pub(crate) struct Pending {
 
 /// GPU memory that is bound to a buffer. The fields are in the order in which they must drop.
 pub(crate) struct Binding {
-    memory: SetOnce<p2pdma::Memory>,
     extents: KVVec<Extent>,
     /// The address of each GPU page.
     pages: KVVec<u64>,
@@ -151,8 +155,6 @@ pub(crate) struct Binding {
     pub(crate) shadow_len: u64,
     pub(crate) range: GpuRange,
     pub(crate) meta: Arc<Meta>,
-    /// The last file for which the path was found good.
-    pub(crate) approved: path::Approved,
     /// Whose memory it is, if that was found out.
     gpu: Option<Gpu>,
     _account: Account,
@@ -162,6 +164,9 @@ pub(crate) struct Binding {
 #[pin_data]
 pub(crate) struct Life {
     word: Atomic<u32>,
+    /// P2PDMA pages of the GPU memory, once they were found. They go with the GPU memory.
+    #[pin]
+    memory: Mutex<Option<Arc<p2pdma::Memory>>>,
     /// Nothing that a free callback waits for is left.
     #[pin]
     idle: Event,
@@ -172,6 +177,7 @@ impl Life {
         Arc::pin_init(
             pin_init!(Self {
                 word: Atomic::new(Word::NEW.bits()),
+                memory <- new_mutex!(None),
                 idle <- Event::new(),
             }),
             GFP_KERNEL,
@@ -260,6 +266,7 @@ fn make_mapping(driver: ArcBorrow<'_, Driver>, vma: &VmaNew) -> Result {
             binding: SetOnce::new(),
             shadow <- shadow::Pages::new(len / PAGE_SIZE),
             life,
+            approved <- path::Approved::new(),
             pending: Pending {
                 part: Kept::new(),
                 fence: Atomic::new(0),
@@ -405,6 +412,35 @@ impl Buffer {
             .is_some_and(|binding| binding.pin.wants_peer())
     }
 
+    /// Counts one part of a transfer as a DMA run between the GPU and the drive of the approved
+    /// file. May sleep.
+    pub(crate) fn count_dma(&self) {
+        if params::PEER_STATS.get() == 0 {
+            return;
+        }
+        let gpu = self.binding.as_ref().and_then(|binding| binding.gpu);
+        if let (Some(gpu), Some(drive)) = (gpu, self.approved.drive()) {
+            self.driver.peers.count(gpu.index, drive, 1);
+        }
+    }
+
+    /// The P2PDMA pages of the GPU memory, if they were found. May sleep.
+    pub(crate) fn memory(&self) -> Option<Arc<p2pdma::Memory>> {
+        self.life.memory.lock().clone()
+    }
+
+    /// Finds or makes the P2PDMA pages of the GPU memory, unless that was done. To be called by who
+    /// has the buffer busy. May sleep.
+    pub(crate) fn prepare_memory(&self, gpu: &path::Gpu) -> Result<(), path::Refusal> {
+        if self.memory().is_some() {
+            return Ok(());
+        }
+        let binding = self.binding().map_err(|_| path::Refusal::NoGpu)?;
+        let memory = Arc::new(gpu.memory(&binding.extents)?, GFP_KERNEL)?;
+        *self.life.memory.lock() = Some(memory);
+        Ok(())
+    }
+
     /// The shadow memory.
     pub(crate) fn shadow(&self) -> &shadow::Pages {
         &self.shadow
@@ -443,31 +479,6 @@ impl Binding {
             len,
             joins: joins(start),
         })
-    }
-
-    /// Counts one part of a transfer as a DMA run between the GPU and the drive of the approved
-    /// file. Callable in any context.
-    pub(crate) fn count_dma(&self, driver: &Driver) {
-        if params::PEER_STATS.get() == 0 {
-            return;
-        }
-        if let (Some(gpu), Some(drive)) = (self.gpu, self.approved.drive()) {
-            driver.peers.count(gpu.index, drive, 1);
-        }
-    }
-
-    /// The P2PDMA pages of the memory, if they were made.
-    pub(crate) fn memory(&self) -> Option<&p2pdma::Memory> {
-        self.memory.as_ref()
-    }
-
-    /// The P2PDMA pages of the memory; finds or makes them when first asked. May sleep.
-    pub(crate) fn prepare_memory(&self, gpu: &path::Gpu) -> Result<(), path::Refusal> {
-        if self.memory.as_ref().is_none() {
-            // If another was quicker, its pages are as good.
-            self.memory.populate(gpu.memory(&self.extents)?);
-        }
-        Ok(())
     }
 }
 
@@ -570,10 +581,7 @@ pub(crate) struct Revocation {
 impl gpu::Owner for Revocation {
     fn stop(&self) {
         self.driver.stats.count(Counter::Callbacks);
-        if self.life.set(Word::revoke).is_drained() {
-            return;
-        }
-        if !self.life.idle.wait_at_most(PATIENCE_MS) {
+        if !self.life.set(Word::revoke).is_drained() && !self.life.idle.wait_at_most(PATIENCE_MS) {
             pr_warn!(
                 "GPU memory of {} bytes is being freed, but its storage device has not finished a transfer for {} s; waiting\n",
                 self.range.size(),
@@ -581,6 +589,9 @@ impl gpu::Owner for Revocation {
             );
             self.life.idle.wait();
         }
+        // Nobody uses the pages any more, and who unbinds the GPU waits for us to let them go.
+        let memory = self.life.memory.lock().take();
+        drop(memory);
     }
 
     fn gone(&self) {
@@ -703,7 +714,6 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
     }
     let account = Account::new(driver.into(), layout.uuid, gpu, args, range.size())?;
     buffer.binding.populate(Binding {
-        memory: SetOnce::new(),
         extents: layout.extents,
         pages,
         pin,
@@ -711,7 +721,6 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
         shadow_len: shadow,
         range,
         meta,
-        approved: path::Approved::new(),
         gpu,
         _account: account,
     });

@@ -45,7 +45,10 @@ use kernel::{
     }, //
 };
 use nvfs_kernel::{
-    file::IoFile,
+    file::{
+        CacheKeptOut,
+        IoFile, //
+    },
     kiocb::{
         self,
         Completed,
@@ -283,7 +286,7 @@ impl Io {
         let count = self.count;
         let done = prepare(driver, &self.request)
             .inspect_err(|_| driver.stats.count(count.tally.err))
-            .and_then(|way| parts(driver, &mut self.request, way, count, wait));
+            .and_then(|ready| parts(driver, &mut self.request, ready.way, count, wait));
         // If not, its completion does it.
         if self.request.busy.ends_here() {
             count.end(driver, done.is_ok());
@@ -334,8 +337,8 @@ fn parts(
             Wait::Whole => transfer(request, &part)?,
             Wait::Killable => transfer_killable(request, count, &part)?,
         };
-        note_fallback(driver, &outcome);
         let buffer = request.busy.buffer();
+        note_fallback(driver, buffer, &outcome);
         if outcome.result.is_err() && tries > 0 && map_wanted(driver, buffer) {
             tries -= 1;
             continue;
@@ -409,24 +412,30 @@ fn transfer_killable(request: &mut Request, count: Count, part: &Part) -> Result
     }
 }
 
-/// Says that a file system did not move the data directly, although it had said it would.
-fn note_fallback(driver: &Driver, outcome: &Outcome) {
-    if outcome.buffered && outcome.result.is_ok() && driver.path_log.allows() {
-        pr_warn!("the file system moved data through its page cache, by the CPU, not directly\n");
+/// Says that a file system does not seem to have moved the data directly, although it had said it
+/// would. The next request asks it again.
+fn note_fallback(driver: &Driver, buffer: &Buffer, outcome: &Outcome) {
+    if !outcome.buffered {
+        return;
+    }
+    buffer.approved.forget();
+    if driver.path_log.allows() {
+        pr_warn!("data seems to have gone through the page cache of a file or block device, by the CPU, not directly\n");
     }
 }
 
 /// See [`Io::start`].
 fn start(driver: &Driver, request: Request, fence: u64, count: Count) -> Result<i64> {
     let direction = request.direction;
-    let part = prepare(driver, &request).and_then(|way| {
+    let ready = prepare(driver, &request).and_then(|ready| {
         if !request.busy.may_continue() {
             return Err(EIO);
         }
-        Part::next(&request, way, 0, MAX_CALL)
+        let part = Part::next(&request, ready.way, 0, MAX_CALL)?;
+        Ok((ready, part))
     });
-    let part = match part {
-        Ok(part) => part,
+    let (_ready, part) = match ready {
+        Ok(ready) => ready,
         Err(e) => {
             driver.stats.count(count.tally.err);
             return finish(request.busy, count, fence, Err(e));
@@ -446,7 +455,7 @@ fn start(driver: &Driver, request: Request, fence: u64, count: Count) -> Result<
     match submitted {
         Ok(Submitted::Queued) => Ok(0),
         Ok(Submitted::Done(outcome)) => {
-            note_fallback(driver, &outcome);
+            note_fallback(driver, &buffer, &outcome);
             count.part(driver, &outcome.result);
             let full = outcome
                 .result
@@ -457,6 +466,7 @@ fn start(driver: &Driver, request: Request, fence: u64, count: Count) -> Result<
                 driver.stats.count(Counter::SparseIo);
             }
             if result.is_err() {
+                driver.stats.count(count.tally.err);
                 map_wanted(driver, &buffer);
             }
             finish(Busy::from_async(buffer), count, fence, result)
@@ -541,45 +551,40 @@ fn end(this: ARef<Reaped<Buffer>>, part: &Part, result: Result<usize>) {
 
 /// What is done once, before the first part: finding the way, then, for writes, contract section
 /// 9.8. Nothing has moved when it fails. May sleep.
-fn prepare(driver: &Driver, request: &Request) -> Result<Way> {
+fn prepare(driver: &Driver, request: &Request) -> Result<Prepared> {
     let way = find_path(driver, request)?;
-    if request.direction == Direction::Write {
-        prepare_write(driver, request)?;
-    }
-    Ok(way)
+    let kept_out = match request.direction {
+        Direction::Read => None,
+        Direction::Write => prepare_write(driver, request)?,
+    };
+    Ok(Prepared {
+        way,
+        _kept_out: kept_out,
+    })
+}
+
+/// What a request's parts need; to be kept until all are started.
+struct Prepared {
+    way: Way,
+    _kept_out: Option<CacheKeptOut>,
 }
 
 /// Finds the way between this file and this GPU, and prepares the buffer for it. May sleep.
 fn find_path(driver: &Driver, request: &Request) -> Result<Way> {
     let buffer: &BufferRef = request.busy.buffer();
-    let binding = buffer.binding()?;
     let vendors = &driver.vendors;
-    match binding.approved.covers(vendors, &request.file) {
-        Some(Way::P2pdma) if binding.memory().is_none() => (),
+    match buffer.approved.covers(vendors, &request.file) {
+        Some(Way::P2pdma) if buffer.memory().is_none() => (),
         Some(way) => return Ok(way),
         None => (),
     }
-    let approve = || -> Result<Way, path::Refusal> {
-        if let Some(peers) = path::callback(vendors, &request.file)? {
-            for peer in &peers {
-                binding.map_for(peer).map_err(|e| {
-                    driver.stats.count(Counter::DmaMap);
-                    path::Refusal::Mapping {
-                        drive: peer.address(),
-                        error: e.to_errno(),
-                    }
-                })?;
-            }
-            return Ok(Way::Callback);
-        }
-        let gpu = path::Gpu::of(binding.first_byte().map_err(|_| path::Refusal::NoGpu)?)?;
-        path::check(&gpu, &request.file)?;
-        binding.prepare_memory(&gpu)?;
-        Ok(Way::P2pdma)
+    let approve = || {
+        let members = path::members_of(&request.file)?;
+        look_for_path(driver, request).map(|way| (way, members))
     };
     match approve() {
-        Ok(way) => {
-            binding.approved.set(vendors, &request.file, way);
+        Ok((way, members)) => {
+            buffer.approved.set(vendors, &request.file, way, members);
             Ok(way)
         }
         Err(refusal) => {
@@ -591,22 +596,44 @@ fn find_path(driver: &Driver, request: &Request) -> Result<Way> {
     }
 }
 
+/// The same, when nothing is known of the file. May sleep.
+fn look_for_path(driver: &Driver, request: &Request) -> Result<Way, path::Refusal> {
+    let buffer: &BufferRef = request.busy.buffer();
+    let binding = buffer.binding().map_err(|_| path::Refusal::NoGpu)?;
+    if let Some(peers) = path::callback(&driver.vendors, &request.file)? {
+        for peer in &peers {
+            binding.map_for(peer).map_err(|e| {
+                driver.stats.count(Counter::DmaMap);
+                path::Refusal::Mapping {
+                    drive: peer.address(),
+                    error: e.to_errno(),
+                }
+            })?;
+        }
+        return Ok(Way::Callback);
+    }
+    let gpu = path::Gpu::of(binding.first_byte().map_err(|_| path::Refusal::NoGpu)?)?;
+    path::check(&gpu, &request.file)?;
+    buffer.prepare_memory(&gpu)?;
+    Ok(Way::P2pdma)
+}
+
 /// File systems that need no help to write directly: NFS, Lustre, BeeGFS and ScaTeFS.
 const NETWORK_FILE_SYSTEMS: [u64; 4] = [0x6969, 0x0bd0_0bd0, 0x1983_0326, 0x5354_4653];
 
-fn prepare_write(driver: &Driver, request: &Request) -> Result {
+fn prepare_write(driver: &Driver, request: &Request) -> Result<Option<CacheKeptOut>> {
     let file: &IoFile = &request.file;
+    let first = i64::try_from(request.range.offset()).map_err(|_| EINVAL)?;
+    let last = i64::try_from(request.range.offset() + request.range.size()).map_err(|_| EINVAL)?;
     if file.is_block_device() {
-        return Ok(());
+        return Ok(file.keep_cache_out(first, last));
     }
     if !file.has_fallocate() && !NETWORK_FILE_SYSTEMS.contains(&file.file_system_magic()) {
         return Err(EIO);
     }
-    let first = i64::try_from(request.range.offset()).map_err(|_| EINVAL)?;
-    let last = i64::try_from(request.range.offset() + request.range.size()).map_err(|_| EINVAL)?;
     for _ in 0..FLUSH_TRIES {
         if !file.is_cached(first, last) {
-            return Ok(());
+            return Ok(None);
         }
         driver.stats.count(Counter::PageCache);
         if file.flush_cache(first, last).is_err() {
@@ -615,7 +642,7 @@ fn prepare_write(driver: &Driver, request: &Request) -> Result {
         }
     }
     if !file.is_cached(first, last) {
-        return Ok(());
+        return Ok(None);
     }
     driver.stats.count(Counter::PageCacheGaveUp);
     Err(EIO)

@@ -19,15 +19,16 @@ use kernel::{
     prelude::*,
     seq_file::SeqFile,
     seq_print,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
+    sync::{
+        new_mutex,
+        Mutex, //
     },
 };
 use nvfs_kernel::{
     block::{
         self,
         Disk,
+        Membership,
         Name, //
     },
     extents::Extent,
@@ -328,31 +329,29 @@ pub(crate) fn check(gpu: &Gpu, file: &IoFile) -> Result<(), Refusal> {
     gpu.reaches(&disk)
 }
 
-/// The file for which a way was found last. Read and written by who has the buffer busy.
+/// The file for which a way was found last.
+#[pin_data]
 pub(crate) struct Approved {
-    callback: Atomic<u32>,
+    #[pin]
+    last: Mutex<Option<Approval>>,
+}
+
+struct Approval {
+    key: [u64; 4],
     /// Of the storage drivers' hooks, and of the parameter.
-    decided_by: Atomic<u64>,
-    disk: Atomic<u64>,
-    inode: Atomic<u64>,
-    device: Atomic<u64>,
-    generation: Atomic<u64>,
-    /// Address of the drive as a number, or `u64::MAX`.
-    drive: Atomic<u64>,
+    decided_by: u64,
+    way: Way,
+    drive: Option<Address>,
+    /// What the disks are made of.
+    members: KVec<Membership>,
 }
 
 impl Approved {
     /// None yet.
-    pub(crate) fn new() -> Self {
-        Self {
-            callback: Atomic::new(0),
-            decided_by: Atomic::new(0),
-            disk: Atomic::new(0),
-            inode: Atomic::new(0),
-            device: Atomic::new(0),
-            generation: Atomic::new(0),
-            drive: Atomic::new(u64::MAX),
-        }
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            last <- new_mutex!(None),
+        })
     }
 
     fn key(file: &IoFile) -> Option<[u64; 4]> {
@@ -370,44 +369,74 @@ impl Approved {
         u64::from(vendors.generation()) << 2 | params::p2pdma() as u64
     }
 
-    /// The way, if it is this file, on the very same disk, and nothing has changed.
+    /// The way, if it is this file, on the very same disk, and nothing has changed. May sleep.
     pub(crate) fn covers(&self, vendors: &Vendors, file: &IoFile) -> Option<Way> {
-        let [disk, inode, device, generation] = Self::key(file)?;
-        let same = Self::decider(vendors) == self.decided_by.load(Relaxed)
-            && disk == self.disk.load(Relaxed)
-            && inode == self.inode.load(Relaxed)
-            && device == self.device.load(Relaxed)
-            && generation == self.generation.load(Relaxed);
-        if !same {
-            None
-        } else if self.callback.load(Relaxed) != 0 {
-            Some(Way::Callback)
-        } else {
-            Some(Way::P2pdma)
-        }
+        let key = Self::key(file)?;
+        let last = self.last.lock();
+        let last = last.as_ref()?;
+        let same = last.key == key
+            && last.decided_by == Self::decider(vendors)
+            && last.members.iter().all(Membership::is_same);
+        same.then_some(last.way)
     }
 
-    /// The drive that the file is on, unless that is several, or may be.
+    /// The drive that the file is on, unless that is several, or may be. May sleep.
     pub(crate) fn drive(&self) -> Option<Address> {
-        Address::from_pdevinfo(self.drive.load(Relaxed))
+        self.last.lock().as_ref()?.drive
     }
 
-    /// A way was found for this file. May sleep.
-    pub(crate) fn set(&self, vendors: &Vendors, file: &IoFile, way: Way) {
-        let drive = Disk::of_file(file)
-            .and_then(|disk| disk.pci_function())
-            .map_or(u64::MAX, |drive| drive.address().to_pdevinfo());
-        self.drive.store(drive, Relaxed);
-        if let Some([disk, inode, device, generation]) = Self::key(file) {
-            self.callback
-                .store(u32::from(way == Way::Callback), Relaxed);
-            self.decided_by.store(Self::decider(vendors), Relaxed);
-            self.disk.store(disk, Relaxed);
-            self.inode.store(inode, Relaxed);
-            self.device.store(device, Relaxed);
-            self.generation.store(generation, Relaxed);
+    /// A way was found for this file, whose disks were made of `members` before. May sleep.
+    pub(crate) fn set(
+        &self,
+        vendors: &Vendors,
+        file: &IoFile,
+        way: Way,
+        members: KVec<Membership>,
+    ) {
+        let approval = Self::key(file).map(|key| Approval {
+            key,
+            decided_by: Self::decider(vendors),
+            way,
+            drive: Disk::of_file(file)
+                .and_then(|disk| disk.pci_function())
+                .map(|drive| drive.address()),
+            members,
+        });
+        *self.last.lock() = approval;
+    }
+
+    /// The next request is to be looked at anew. May sleep.
+    pub(crate) fn forget(&self) {
+        *self.last.lock() = None;
+    }
+}
+
+/// What the disk of a file, and all disks that this is made of, are made of at this moment. To be
+/// asked for before the way is looked for. May sleep.
+pub(crate) fn members_of(file: &IoFile) -> Result<KVec<Membership>, Refusal> {
+    let mut memberships = KVec::new();
+    let mut disks = KVec::new();
+    if let Some(disk) = Disk::of_file(file) {
+        disks.push(disk, GFP_KERNEL)?;
+    }
+    let mut next = 0;
+    while let Some(disk) = disks.get(next).cloned() {
+        next += 1;
+        if disk.pci_function().is_some() {
+            continue;
+        }
+        if let Some(membership) = disk.membership() {
+            memberships.push(membership, GFP_KERNEL)?;
+        }
+        let members = disk.members().map_err(|_| Refusal::NoMemory)?;
+        if members.len() + disks.len() > MAX_MEMBERS {
+            break;
+        }
+        for member in members {
+            disks.push(member, GFP_KERNEL)?;
         }
     }
+    Ok(memberships)
 }
 
 /// NVIDIA's GPUs, each with its largest memory BAR that is prefetchable and takes 64-bit addresses.

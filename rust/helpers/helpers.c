@@ -4,6 +4,7 @@
 
 #include <linux/dax.h>
 #include <linux/fsnotify.h>
+#include <linux/kernel_read_file.h>
 #include <linux/gfp.h>
 #include <linux/hardirq.h>
 #include <linux/pagemap.h>
@@ -111,6 +112,28 @@ void nvfs_helper_inode_unlock(struct inode *inode)
 	inode_unlock(inode);
 }
 
+ssize_t nvfs_helper_read_start(const char *path, void *buf, size_t size)
+{
+	size_t file_size;
+
+	return kernel_read_file_from_path_initns(path, 0, &buf, size, &file_size, READING_UNKNOWN);
+}
+
+bool nvfs_helper_mapping_writably_mapped(struct address_space *mapping)
+{
+	return mapping_writably_mapped(mapping);
+}
+
+void nvfs_helper_invalidate_lock(struct address_space *mapping)
+{
+	filemap_invalidate_lock(mapping);
+}
+
+void nvfs_helper_invalidate_unlock(struct address_space *mapping)
+{
+	filemap_invalidate_unlock(mapping);
+}
+
 void *nvfs_helper_page_address(struct page *page)
 {
 	return page_address(page);
@@ -161,7 +184,14 @@ void nvfs_helper_percpu_clear(u64 __percpu *counters, size_t i)
 
 bool nvfs_helper_may_sleep(void)
 {
-	return in_task() && !irqs_disabled() && !in_atomic() && !rcu_preempt_depth();
+	/* Without the count a spinlock or an RCU section cannot be seen. */
+	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && in_task() && !irqs_disabled() && !in_atomic() && !rcu_preempt_depth();
+}
+
+/* Pages of page caches that the task has made dirty, from time to time begun anew. */
+unsigned int nvfs_helper_pages_dirtied(void)
+{
+	return current->nr_dirtied;
 }
 
 bool nvfs_helper_fatal_signal_pending(void)

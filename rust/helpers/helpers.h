@@ -43,6 +43,12 @@ void nvfs_helper_fsnotify(struct file *file, bool write);
 loff_t nvfs_helper_i_size_read(const struct inode *inode);
 void nvfs_helper_inode_lock(struct inode *inode);
 void nvfs_helper_inode_unlock(struct inode *inode);
+void nvfs_helper_invalidate_lock(struct address_space *mapping);
+bool nvfs_helper_mapping_writably_mapped(struct address_space *mapping);
+void nvfs_helper_invalidate_unlock(struct address_space *mapping);
+
+/* linux/kernel_read_file.h */
+ssize_t nvfs_helper_read_start(const char *path, void *buf, size_t size);
 
 /* linux/mm.h */
 void *nvfs_helper_page_address(struct page *page);
@@ -59,6 +65,7 @@ void nvfs_helper_percpu_clear(u64 __percpu *counters, size_t i);
 /* linux/preempt.h, linux/sched/signal.h */
 bool nvfs_helper_may_sleep(void);
 bool nvfs_helper_fatal_signal_pending(void);
+unsigned int nvfs_helper_pages_dirtied(void);
 
 /* linux/proc_fs.h */
 void *nvfs_helper_pde_data(const struct inode *inode);

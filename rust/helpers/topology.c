@@ -141,3 +141,8 @@ int nvfs_helper_node_distance(int from, int to)
 {
 	return node_distance(from, to);
 }
+
+unsigned long nvfs_helper_kernfs_revision(const struct kernfs_node *folder)
+{
+	return READ_ONCE(folder->dir.rev);
+}

@@ -5,6 +5,7 @@
 
 #include <linux/blkdev.h>
 #include <linux/device.h>
+#include <linux/kernfs.h>
 #include <linux/memremap.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/pci.h>
@@ -29,6 +30,9 @@ void nvfs_helper_device_unlock(struct device *dev);
 /* linux/fileattr.h, linux/fs.h */
 int nvfs_helper_file_getattr(struct file *file, struct kstat *stat, u32 mask);
 int nvfs_helper_file_xflags(struct file *file, u32 *xflags);
+
+/* linux/kernfs.h */
+unsigned long nvfs_helper_kernfs_revision(const struct kernfs_node *folder);
 
 /* linux/memremap.h, linux/mm.h */
 bool nvfs_helper_pgmap_is_p2pdma(const struct dev_pagemap *pgmap);

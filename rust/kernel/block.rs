@@ -195,6 +195,57 @@ impl Disk {
     }
 }
 
+impl Disk {
+    /// What it is made of at this moment. `None` for a disk that is not made of others. May sleep.
+    pub fn membership(&self) -> Option<Membership> {
+        let live = self.lock()?;
+        let folder = live.members_folder()?;
+        // SAFETY: The folder of a live disk is in sysfs.
+        let node = NonNull::new(unsafe { (*folder.0.as_ptr()).sd })?;
+        // SAFETY: As above.
+        unsafe { bindings::kernfs_get(node.as_ptr()) };
+        drop(live);
+        // INVARIANT: Just taken.
+        let mut membership = Membership { node, revision: 0 };
+        membership.revision = membership.revision();
+        Some(membership)
+    }
+}
+
+/// The members of a stacked disk at some moment.
+///
+/// # Invariants
+///
+/// A reference on `node`, a folder in sysfs, is owned.
+pub struct Membership {
+    node: NonNull<bindings::kernfs_node>,
+    revision: c_ulong,
+}
+
+// SAFETY: A reference belongs to no thread.
+unsafe impl Send for Membership {}
+// SAFETY: The node is only read, one word of it.
+unsafe impl Sync for Membership {}
+
+impl Membership {
+    fn revision(&self) -> c_ulong {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::nvfs_helper_kernfs_revision(self.node.as_ptr()) }
+    }
+
+    /// Whether none came or went since then. Callable in any context.
+    pub fn is_same(&self) -> bool {
+        self.revision() == self.revision
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::kernfs_put(self.node.as_ptr()) }
+    }
+}
+
 /// Whether a hidden disk, such as `nvme3c1n2`, is a path of the NVMe multipath disk `nvme3n2`.
 fn is_path_of(path: &str, whole: &str) -> bool {
     let split = || {

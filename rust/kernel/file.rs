@@ -10,11 +10,9 @@ use core::{
     ptr::NonNull, //
 };
 use kernel::{
-    error::{
-        from_err_ptr,
-        to_result, //
-    },
+    error::to_result,
     prelude::*,
+    types::NotThreadSafe, //
 };
 
 /// A counted reference on an open file: it stays open for as long as this lives, whatever the
@@ -247,18 +245,9 @@ impl IoFile {
     /// May sleep. Fails with the write-back's error, or `EBUSY` when a page stays in use.
     pub fn flush_cache(&self, first: i64, last: i64) -> Result {
         let inode = self.host();
-        let page = |byte: i64| usize::try_from(byte >> kernel::page::PAGE_SHIFT).unwrap_or(0);
         // SAFETY: The inode is live, and nothing of it is locked by us.
         unsafe { bindings::nvfs_helper_inode_lock(inode) };
-        // SAFETY: The mapping of an open file is live.
-        let written =
-            unsafe { bindings::filemap_write_and_wait_range(self.mapping(), first, last) };
-        let result = to_result(written).and_then(|()| {
-            // SAFETY: As above.
-            to_result(unsafe {
-                bindings::invalidate_inode_pages2_range(self.mapping(), page(first), page(last))
-            })
-        });
+        let result = self.empty_cache(first, last);
         // SAFETY: Locked above.
         unsafe { bindings::nvfs_helper_inode_unlock(inode) };
         if result.is_err() {
@@ -269,6 +258,85 @@ impl IoFile {
             unsafe { bindings::vfs_fsync_range(self.as_ptr(), first, last, 1) };
         }
         result
+    }
+}
+
+/// How often a page is dropped that a process makes dirty again.
+const CACHE_TRIES: u32 = 32;
+
+impl IoFile {
+    /// Empties the page cache of a block device over the bytes `first..=last`, and keeps it empty
+    /// while the result lives: who touches a mapping of the device waits. `None` when nothing is
+    /// cached there and no process can write to a mapping of it. A page that is kept busy stays.
+    /// May sleep.
+    ///
+    /// The kernel's own direct write goes through the page cache, by the CPU, when it finds a page
+    /// that was made dirty again since it was written back.
+    pub fn keep_cache_out(&self, first: i64, last: i64) -> Option<CacheKeptOut> {
+        if !self.is_block_device() {
+            return None;
+        }
+        // SAFETY: The mapping of an open file is live.
+        let mapped = unsafe { bindings::nvfs_helper_mapping_writably_mapped(self.mapping()) };
+        if !mapped && !self.is_cached(first, last) {
+            return None;
+        }
+        // SAFETY: The mapping of an open file is live.
+        unsafe { bindings::nvfs_helper_invalidate_lock(self.mapping()) };
+        // INVARIANT: Locked just now.
+        let kept_out = CacheKeptOut(self.clone(), NotThreadSafe);
+        // A page that is there can be made dirty again until it is dropped. An error that stays is
+        // the write's own to find.
+        for _ in 0..CACHE_TRIES {
+            if self.empty_cache(first, last).is_ok() {
+                break;
+            }
+        }
+        Some(kept_out)
+    }
+
+    /// Whether a direct write of the bytes `first..=last`, before which `pages_dirtied` was
+    /// `before`, may have gone through the page cache.
+    pub(crate) fn was_cached(&self, before: c_uint, first: i64, last: i64) -> bool {
+        if self.is_block_device() {
+            // Nothing else makes pages dirty there.
+            return pages_dirtied() != before;
+        }
+        // SAFETY: The mapping of an open file is live.
+        unsafe { bindings::filemap_range_has_writeback(self.mapping(), first, last) }
+    }
+
+    fn empty_cache(&self, first: i64, last: i64) -> Result {
+        let page = |byte: i64| usize::try_from(byte >> kernel::page::PAGE_SHIFT).unwrap_or(0);
+        // SAFETY: The mapping of an open file is live.
+        let written =
+            unsafe { bindings::filemap_write_and_wait_range(self.mapping(), first, last) };
+        to_result(written)?;
+        // SAFETY: As above.
+        to_result(unsafe {
+            bindings::invalidate_inode_pages2_range(self.mapping(), page(first), page(last))
+        })
+    }
+}
+
+/// A count of the pages that the current task has made dirty; only a change tells something.
+pub(crate) fn pages_dirtied() -> c_uint {
+    // SAFETY: Reads a field of the current task.
+    unsafe { bindings::nvfs_helper_pages_dirtied() }
+}
+
+/// No page comes into the page cache of a block device while this lives. To be dropped by the task
+/// that made it.
+///
+/// # Invariants
+///
+/// The invalidate lock of the file's mapping is held for writing.
+pub struct CacheKeptOut(IoFile, NotThreadSafe);
+
+impl Drop for CacheKeptOut {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::nvfs_helper_invalidate_unlock(self.0.mapping()) }
     }
 }
 
@@ -289,20 +357,14 @@ impl Drop for IoFile {
     }
 }
 
-/// Reads the beginning of a small file, such as one in sysfs, as the kernel itself. May sleep.
+/// Reads the beginning of a small regular file, such as one in sysfs: of the system, whatever the
+/// process has mounted in its place. May sleep.
 pub fn read_start<const N: usize>(path: &CStr) -> Result<[u8; N]> {
-    // SAFETY: `path` is a C string; only reads.
-    let file = from_err_ptr(unsafe {
-        // CAST: Flags of the C interface, which takes them as a signed integer.
-        bindings::filp_open(path.as_char_ptr(), bindings::O_RDONLY as c_int, 0)
-    })?;
-    // INVARIANT: `filp_open` gave the reference.
-    let file = IoFile(NonNull::new(file).ok_or(ENOENT)?);
     let mut text = [0; N];
-    let mut pos = 0;
-    // SAFETY: The buffer has `N` bytes.
-    let len =
-        unsafe { bindings::kernel_read(file.as_ptr(), text.as_mut_ptr().cast(), N, &mut pos) };
+    // SAFETY: `path` is a C string; the buffer has `N` bytes.
+    let len = unsafe {
+        bindings::nvfs_helper_read_start(path.as_char_ptr(), text.as_mut_ptr().cast(), N)
+    };
     if len < 0 {
         return Err(Error::from_errno(c_int::try_from(len).unwrap_or(-5)));
     }

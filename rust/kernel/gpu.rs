@@ -18,6 +18,7 @@ use crate::{
     bindings,
     completion::Event,
     extents::Extent,
+    modules,
     pci::Function,
     symbol::Symbol, //
 };
@@ -58,7 +59,7 @@ pub const GPU_PAGE_SIZE: u64 = 65536;
 
 global_lock! {
     // SAFETY: Initialized by `Interface::new`, before any use.
-    unsafe(uninit) static DRIVER: Mutex<Shared> = Shared { users: 0, functions: None };
+    unsafe(uninit) static DRIVER: Mutex<Shared> = Shared { users: 0, functions: None, absent: None };
 }
 
 global_lock! {
@@ -70,6 +71,9 @@ global_lock! {
 struct Shared {
     users: usize,
     functions: Option<Arc<Functions>>,
+    /// The count of loaded modules when there was no driver: it is not looked for again before
+    /// another has come. A look that finds the proprietary driver makes the kernel log lines.
+    absent: Option<u32>,
 }
 
 /// The pins that a free callback may be for, by number. Numbers are never used again.
@@ -253,10 +257,16 @@ impl Driver {
         let functions = match &shared.functions {
             Some(functions) => functions.clone(),
             None => {
-                let functions = Functions::look_up();
-                if functions.legacy.is_none() && functions.persistent.is_none() {
+                let loaded = modules::loaded();
+                if shared.absent == Some(loaded) {
                     return Err(ENODEV);
                 }
+                let functions = Functions::look_up();
+                if functions.legacy.is_none() && functions.persistent.is_none() {
+                    shared.absent = Some(loaded);
+                    return Err(ENODEV);
+                }
+                shared.absent = None;
                 let functions = Arc::new(functions, GFP_KERNEL)?;
                 shared.functions = Some(functions.clone());
                 functions

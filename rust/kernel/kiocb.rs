@@ -12,7 +12,11 @@
 
 use crate::{
     bindings,
-    file::IoFile,
+    file::{
+        pages_dirtied,
+        IoFile, //
+    },
+    p2pdma::Memory,
     reaper::Reaped, //
 };
 use core::{
@@ -31,6 +35,7 @@ use kernel::{
             Atomic,
             Release, //
         },
+        Arc, //
     },
     types::Opaque,
 };
@@ -44,31 +49,39 @@ pub enum Direction {
     Write,
 }
 
-/// Memory for one transfer.
-pub struct Segment<'a> {
-    memory: Memory<'a>,
+/// Memory for one transfer, which it keeps.
+pub struct Segment {
+    place: Place,
     len: usize,
 }
 
 /// # Invariants
 ///
-/// The kvecs of `Kernel` describe memory that is valid for the CPU and, without the bytes to skip
-/// in the first of them, has as many bytes as the segment.
-enum Memory<'a> {
-    Kernel(&'a [bindings::kvec], usize),
+/// From the kvec with index `first` on, without the first `skip` bytes of it, the memory has as many
+/// bytes as the segment.
+enum Place {
+    Peer {
+        memory: Arc<Memory>,
+        first: usize,
+        skip: usize,
+    },
     User(usize),
 }
 
-impl<'a> Segment<'a> {
-    /// `len` bytes of kernel memory, beginning `skip` bytes into the first of `kvecs`.
+impl Segment {
+    /// `len` bytes of peer-to-peer memory, beginning `skip` bytes into the kvec with index `first`.
     ///
     /// # Safety
     ///
-    /// As the invariants of `Memory` say.
-    pub(crate) unsafe fn new(kvecs: &'a [bindings::kvec], skip: usize, len: usize) -> Self {
+    /// As the invariants of `Place` say.
+    pub(crate) unsafe fn new(memory: Arc<Memory>, first: usize, skip: usize, len: usize) -> Self {
         // INVARIANT: By the safety requirements.
         Self {
-            memory: Memory::Kernel(kvecs, skip),
+            place: Place::Peer {
+                memory,
+                first,
+                skip,
+            },
             len,
         }
     }
@@ -76,7 +89,7 @@ impl<'a> Segment<'a> {
     /// `len` bytes at a user address, of whatever process the transfer is started in.
     pub fn user(address: usize, len: usize) -> Self {
         Self {
-            memory: Memory::User(address),
+            place: Place::User(address),
             len,
         }
     }
@@ -103,7 +116,7 @@ unsafe fn start(
     iocb: *mut bindings::kiocb,
     file: &IoFile,
     direction: Direction,
-    segment: &Segment<'_>,
+    segment: &Segment,
 ) -> isize {
     let write = direction == Direction::Write;
     let operation = if write {
@@ -128,9 +141,14 @@ unsafe fn start(
     }
 
     let mut iter = MaybeUninit::<bindings::iov_iter>::uninit();
-    match segment.memory {
-        Memory::Kernel(kvecs, skip) => {
-            // SAFETY: By the invariants of `Memory`.
+    match &segment.place {
+        Place::Peer {
+            memory,
+            first,
+            skip,
+        } => {
+            let kvecs = memory.kvecs().get(*first..).unwrap_or(&[]);
+            // SAFETY: By the invariants of `Place` and of `Memory`.
             unsafe {
                 bindings::iov_iter_kvec(
                     iter.as_mut_ptr(),
@@ -141,14 +159,14 @@ unsafe fn start(
                 )
             };
             // SAFETY: Initialized just now; by the invariants it is inside the first kvec.
-            unsafe { (*iter.as_mut_ptr()).iov_offset = skip };
+            unsafe { (*iter.as_mut_ptr()).iov_offset = *skip };
         }
-        Memory::User(address) => {
+        Place::User(address) => {
             // SAFETY: Any address will do.
             let error = unsafe {
                 bindings::import_ubuf(
                     c_int::from(write),
-                    core::ptr::without_provenance_mut(address),
+                    core::ptr::without_provenance_mut(*address),
                     segment.len,
                     iter.as_mut_ptr(),
                 )
@@ -188,15 +206,27 @@ unsafe fn start(
 pub struct Outcome {
     /// Bytes, or the file system's error.
     pub result: Result<usize>,
-    /// The file system did not do it directly, but through its page cache.
+    /// The file system does not seem to have done it directly, but through its page cache.
     pub buffered: bool,
+}
+
+impl Outcome {
+    fn new(ret: isize, flags: c_int, was_cached: impl FnOnce() -> bool) -> Self {
+        let result = result(ret);
+        let fell_back = flags & bindings::IOCB_DIRECT as c_int == 0;
+        Self {
+            buffered: result.is_ok() && (fell_back || was_cached()),
+            result,
+        }
+    }
 }
 
 /// Reads or writes and waits for the end. `pos` is the file offset in bytes.
 ///
 /// Sleeps. Errors: those of the file system, unchanged; `EINVAL` when the file cannot be read or
 /// written at all; `EINTR` when a signal ended it.
-pub fn transfer(file: &IoFile, direction: Direction, pos: i64, segment: &Segment<'_>) -> Outcome {
+pub fn transfer(file: &IoFile, direction: Direction, pos: i64, segment: &Segment) -> Outcome {
+    let dirtied = pages_dirtied();
     let mut iocb = MaybeUninit::<bindings::kiocb>::uninit();
     let iocb = iocb.as_mut_ptr();
     // SAFETY: Memory for an iocb; the file is open and outlives it.
@@ -210,10 +240,23 @@ pub fn transfer(file: &IoFile, direction: Direction, pos: i64, segment: &Segment
     let ret = unsafe { start(iocb, file, direction, segment) };
     // SAFETY: It is over, so the iocb is ours again.
     let flags = unsafe { (*iocb).ki_flags };
-    Outcome {
-        result: result(ret),
-        buffered: flags & bindings::IOCB_DIRECT as c_int == 0,
-    }
+    Outcome::new(ret, flags, || {
+        write_was_cached(file, direction, pos, segment.len, dirtied)
+    })
+}
+
+/// Whether a write that was over at once may have gone through the page cache.
+fn write_was_cached(
+    file: &IoFile,
+    direction: Direction,
+    pos: i64,
+    len: usize,
+    dirtied: c_uint,
+) -> bool {
+    let last = pos
+        .saturating_add(i64::try_from(len).unwrap_or(i64::MAX))
+        .saturating_sub(1);
+    direction == Direction::Write && file.was_cached(dirtied, pos, last)
 }
 
 /// What an object does when its asynchronous transfer is over.
@@ -230,7 +273,7 @@ pub trait Completed: Send + Sync + Sized + 'static {
 ///
 /// # Invariants
 ///
-/// - While `busy` is 0, `iocb`, `file` and `owner` are nobody's; who changes it to 1 owns them
+/// - While `busy` is 0, `iocb`, `file`, `segment` and `owner` are nobody's; who changes it to 1 owns them
 ///   until the transfer is over.
 /// - While a transfer is under way `owner` is a counted reference on the object around this slot.
 #[pin_data]
@@ -239,6 +282,7 @@ pub struct Slot {
     #[pin]
     iocb: Opaque<bindings::kiocb>,
     file: UnsafeCell<Option<IoFile>>,
+    segment: UnsafeCell<Option<Segment>>,
     owner: UnsafeCell<Option<NonNull<c_void>>>,
     freezable: UnsafeCell<bool>,
 }
@@ -264,6 +308,7 @@ impl Slot {
             busy: Atomic::new(0),
             iocb <- Opaque::uninit(),
             file: UnsafeCell::new(None),
+            segment: UnsafeCell::new(None),
             owner: UnsafeCell::new(None),
             freezable: UnsafeCell::new(false),
         })
@@ -276,7 +321,9 @@ impl Slot {
     /// The caller owns the slot, and no transfer is under way.
     unsafe fn release(&self) -> Option<IoFile> {
         // SAFETY: By the safety requirements and the type invariants.
-        let file = unsafe { (*self.file.get()).take() };
+        let (file, segment) = unsafe { ((*self.file.get()).take(), (*self.segment.get()).take()) };
+        // Before the end is told: so this is not the last reference on the memory.
+        drop(segment);
         // INVARIANT: Nobody's again.
         self.busy.store(0, Release);
         file
@@ -293,8 +340,9 @@ pub fn submit<T: Completed>(
     file: IoFile,
     direction: Direction,
     pos: i64,
-    segment: impl FnOnce(&T) -> Option<Segment<'_>>,
+    segment: impl FnOnce(&T) -> Option<Segment>,
 ) -> Result<Submitted> {
+    let dirtied = pages_dirtied();
     let raw = ARef::into_raw(this);
     // SAFETY: We own a reference until `complete` takes it or it is taken back below.
     let object: &Reaped<T> = unsafe { raw.as_ref() };
@@ -325,8 +373,12 @@ pub fn submit<T: Completed>(
         drop(take_back());
         return Err(EINVAL);
     };
-    // SAFETY: The iocb is in the object, which the reference keeps; the segment borrows from it.
-    let ret = unsafe { start(iocb, &file, direction, &segment) };
+    let len = segment.len;
+    // SAFETY: The slot is ours.
+    let segment = unsafe { (*slot.segment.get()).insert(segment) };
+    // SAFETY: The iocb and the segment are in the object, which the reference keeps; the segment
+    // keeps its memory.
+    let ret = unsafe { start(iocb, &file, direction, segment) };
     if ret == -(bindings::EIOCBQUEUED as isize) {
         // The reference is `complete`'s, and may be gone already.
         return Ok(Submitted::Queued);
@@ -336,10 +388,9 @@ pub fn submit<T: Completed>(
     // SAFETY: As above.
     drop(unsafe { slot.release() });
     drop(take_back());
-    Ok(Submitted::Done(Outcome {
-        result: result(ret),
-        buffered: flags & bindings::IOCB_DIRECT as c_int == 0,
-    }))
+    Ok(Submitted::Done(Outcome::new(ret, flags, || {
+        write_was_cached(&file, direction, pos, len, dirtied)
+    })))
 }
 
 /// # Safety
@@ -359,10 +410,8 @@ unsafe extern "C" fn complete<T: Completed>(iocb: *mut bindings::kiocb, ret: c_l
     let flags = unsafe { (*iocb).ki_flags };
     // SAFETY: As above.
     let file = unsafe { slot.release() };
-    let outcome = Outcome {
-        result: result(ret),
-        buffered: flags & bindings::IOCB_DIRECT as c_int == 0,
-    };
+    // One that was queued was direct, or has cleared its flag.
+    let outcome = Outcome::new(ret, flags, || false);
     if let Some(owner) = owner {
         // SAFETY: By the invariants of `Slot` it is a counted reference on a `Reaped<T>`.
         let this = unsafe { ARef::<Reaped<T>>::from_raw(owner.cast()) };

@@ -34,10 +34,13 @@ use kernel::{
     fmt,
     page::PAGE_SHIFT,
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    }, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
 };
 
 /// How long a function that is locked by others is waited for.
@@ -281,18 +284,22 @@ impl Memory {
 
     /// `len` bytes from byte `offset` on; `None` if there are not so many. Costs the logarithm of
     /// the number of pieces.
-    pub fn segment(&self, offset: u64, len: u64) -> Option<Segment<'_>> {
+    pub fn segment(self: &Arc<Self>, offset: u64, len: u64) -> Option<Segment> {
         let offset = usize::try_from(offset).ok()?;
         let len = usize::try_from(len).ok()?;
         if offset.checked_add(len)? > self.len {
             return None;
         }
         let (index, skip) = locate(&self.starts, self.len, offset)?;
-        let kvecs = self.kvecs.get(index..)?;
         // SAFETY: By the type invariants: the kvecs from `index` on have all from `offset - skip`
         // to the end, which is at least `skip + len` bytes; `locate` gives a skip that is inside
         // the first of them.
-        Some(unsafe { Segment::new(kvecs, skip, len) })
+        Some(unsafe { Segment::new(self.clone(), index, skip, len) })
+    }
+
+    /// The memory, in order, valid while `self` lives.
+    pub(crate) fn kvecs(&self) -> &[bindings::kvec] {
+        &self.kvecs
     }
 }
 

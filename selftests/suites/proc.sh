@@ -3,4 +3,5 @@
 mount_ext4
 load_modules
 tap stats /mnt/ext4
+tap other_sys
 check "2.6: unload" unload_modules

@@ -99,12 +99,12 @@ impl Part {
     }
 
     /// Makes the buffer ready for it; to be called before the file system is. Returns the memory.
-    pub(super) fn open<'a>(&self, buffer: &'a Buffer) -> Option<Segment<'a>> {
+    pub(super) fn open(&self, buffer: &Buffer) -> Option<Segment> {
         let binding = buffer.binding().ok()?;
         match self.place {
             Place::Gpu { offset, ask } => {
-                binding.count_dma(&buffer.driver);
-                binding.memory()?.segment(offset, ask)
+                buffer.count_dma();
+                buffer.memory()?.segment(offset, ask)
             }
             Place::Shadow { address, chunk } => {
                 binding.window.open(&chunk);
