@@ -22,7 +22,8 @@ die() { say "error: $*"; exit 1; }
 # The mounts live in a mount namespace of their own, so nothing is left behind.
 in_root() {
 	mkdir -p "$RUNS"
-	ROOT=$ROOT TREE=$TREE WORK=$RUNS unshare --mount --propagation private sh -c '
+	# So that no `setup` takes the root away meanwhile.
+	ROOT=$ROOT TREE=$TREE WORK=$RUNS flock --shared "$CACHE/lock" unshare --mount --propagation private sh -c '
 		set -e
 		mount -t proc proc "$ROOT/proc"
 		mount --rbind /sys "$ROOT/sys"
