@@ -333,9 +333,6 @@ fn next_segment<T: Target>(
         let run = place.owner.bus(at, len, peer).ok_or(Fault::NoAddress)?;
         match &mut segment {
             None => {
-                if !place.owner.hold() {
-                    return Err(Fault::NoAddress);
-                }
                 place.owner.started(at, run.len);
                 segment = Some((place.owner, run));
             }
@@ -353,7 +350,11 @@ fn next_segment<T: Target>(
             break;
         }
     }
-    Ok(segment)
+    // Last, so that no failure above leaves it held.
+    match &segment {
+        Some((owner, _)) if !owner.hold() => Err(Fault::NoAddress),
+        _ => Ok(segment),
+    }
 }
 
 /// One step of the iterator: 1 with a segment; 0 without, and then the status tells.
