@@ -7,7 +7,8 @@
  * refused REASON, files that GPU 0 cannot be used with; reached, files that it can; once, a file)
  *
  * In the environment: WAY=callback says that the drives' driver has hooks, so that data goes through
- * the shadow buffer in chunks; WINDOW is the shadow buffer's length in KiB.
+ * the shadow buffer in chunks; WINDOW is the shadow buffer's length in KiB; LARGEST is the size of the
+ * matrix's longest requests in MiB.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,6 +34,7 @@ static char *host_memory;
 static uint64_t seed = 100;
 static bool callback;
 static size_t window = MIB;
+static uint64_t largest = GPU_SIZE;
 
 /* How much of an asynchronous request is done: with hooks, what the shadow buffer holds. */
 static uint64_t done_of(uint64_t size, bool async)
@@ -169,7 +171,7 @@ static void matrix(char **paths)
 			fd = open(*path, O_RDWR | O_DIRECT);
 			if (fd < 0)
 				tap_bail("%s: %s", *path, strerror(errno));
-			for (i = 0; i < 5; i++) {
+			for (i = 0; i < 5 && sizes[i] <= largest; i++) {
 				one(&buf, *path, fd, false, false, sizes[i], mode, 0);
 				one(&buf, *path, fd, false, true, sizes[i], mode, 12 * KIB);
 				one(&buf, *path, fd, true, false, sizes[i], mode, 3 * MIB);
@@ -360,6 +362,8 @@ int main(int argc, char **argv)
 	callback = getenv("WAY") && !strcmp(getenv("WAY"), "callback");
 	if (getenv("WINDOW"))
 		window = strtoul(getenv("WINDOW"), NULL, 0) * KIB;
+	if (getenv("LARGEST"))
+		largest = strtoul(getenv("LARGEST"), NULL, 0) * MIB;
 	if (!strcmp(argv[1], "matrix"))
 		matrix(argv + 2);
 	else if (!strcmp(argv[1], "edges"))
