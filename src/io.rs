@@ -339,13 +339,13 @@ fn parts(
         };
         let buffer = request.busy.buffer();
         note_fallback(driver, buffer, &outcome);
-        if outcome.result.is_err() && tries > 0 && map_wanted(driver, buffer) {
+        let (settled, holes) = part.settle(buffer, outcome.result);
+        if settled.is_err() && tries > 0 && map_wanted(driver, buffer) {
             tries -= 1;
             continue;
         }
         count.part(driver, &outcome.result);
         let moved = outcome.result?;
-        let (settled, holes) = part.settle(buffer, Ok(moved));
         let bytes = settled.inspect_err(|_| driver.stats.count(count.tally.err))? as u64;
         done += bytes;
         if holes && moved as u64 == part.want {
@@ -510,8 +510,11 @@ impl Completed for Buffer {
             return drop(Busy::from_async(this));
         }
         let part = this.pending.part.load();
-        let doubtful = part.is_doubtful(&this, &outcome.result) || this.wants_peer();
-        if !doubtful || platform::may_sleep() {
+        if !this.wants_peer() && !part.is_doubtful(&this, &outcome.result) {
+            return end(this, &part, outcome.result);
+        }
+        if platform::may_sleep() {
+            map_wanted(&this.driver, &this);
             return end(this, &part, outcome.result);
         }
         this.pending.part.put_off(&outcome.result);
