@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Requests of a hooked disk that do not get GPU addresses: the transfer is never told as a success
+ * (contract 10.5, 10.7).
+ *
+ * usage: ways cpu DISK               the disk takes the CPU's way for all (fake_storage's table=0)
+ *        ways moved HOW NODE A B     NODE is the device-mapper disk `moved`, linear on A, and is
+ *                                    moved to B: a peer that was not foreseen
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../lib/gpu.h"
+#include "../lib/nvfs.h"
+#include "../lib/storage.h"
+#include "../lib/tap.h"
+
+#define SIZE	(1 * MIB)
+
+static struct gpu gpu;
+static struct fake_nvidia_info info;
+static struct nvfs_buffer buf;
+static int node;
+static char *memory;
+
+static void begin(void)
+{
+	uint64_t va;
+
+	if (gpu_alloc(&gpu, SIZE, 0, &va) ||
+	    nvfs_register(&buf, node, va, SIZE, SIZE, info.pdevinfo))
+		tap_bail("no buffer");
+}
+
+static void end(void)
+{
+	nvfs_unregister(&buf);
+	gpu_free(&gpu, buf.gpu_va);
+}
+
+static ssize_t transfer(bool write, bool async, int fd, uint64_t size)
+{
+	ssize_t n;
+
+	if (!async)
+		return write ? nvfs_write(&buf, fd, 0, size, 0) : nvfs_read(&buf, fd, 0, size, 0);
+	n = nvfs_submit(&buf, write ? NVFS_IOCTL_WRITE : NVFS_IOCTL_READ, fd, 0, size, 0);
+	return n < 0 ? n : nvfs_wait(&buf);
+}
+
+static bool gpu_is(uint8_t byte)
+{
+	uint64_t i;
+
+	if (gpu_read(&gpu, buf.gpu_va, memory, SIZE))
+		return false;
+	for (i = 0; i < SIZE; i++)
+		if ((uint8_t)memory[i] != byte)
+			return false;
+	return true;
+}
+
+/* A read brings what the disk has, and a write what the GPU has. */
+static bool works(int fd, bool async, uint64_t seed)
+{
+	int64_t bad;
+
+	pattern_fill(memory, SIZE, seed, 0);
+	if (pwrite(fd, memory, SIZE, 0) != SIZE || gpu_set(&gpu, buf.gpu_va, 0xa5, SIZE) ||
+	    transfer(false, async, fd, SIZE) != SIZE ||
+	    gpu_check(&gpu, buf.gpu_va, SIZE, seed, &bad) || bad != -1)
+		return false;
+	return !gpu_fill(&gpu, buf.gpu_va, SIZE, seed + 1) &&
+	       transfer(true, async, fd, SIZE) == SIZE && pread(fd, memory, SIZE, 0) == SIZE &&
+	       pattern_check(memory, SIZE, seed + 1, 0) == -1;
+}
+
+static void cpu(const char *disk)
+{
+	static const uint64_t sizes[] = { 4096, 64 * KIB, SIZE };
+	int fd = open(disk, O_RDWR | O_DIRECT);
+	unsigned int async, i;
+
+	begin();
+	for (async = 0; async < 2; async++) {
+		const char *how = async ? "async" : "sync";
+
+		storage_set("table", FAKE_STORAGE_V2);
+		tap_ok(works(fd, async, 70), "%s: with hooks, data moves", how);
+		storage_set("table", FAKE_STORAGE_NONE);
+		for (i = 0; i < 3; i++) {
+			pattern_fill(memory, SIZE, 72, 0);
+			if (pwrite(fd, memory, SIZE, 0) != SIZE)
+				tap_bail("%s: %s", disk, strerror(errno));
+			gpu_set(&gpu, buf.gpu_va, 0xa5, SIZE);
+			memset(buf.meta, 0, sizeof(*buf.meta));
+			buf.fence = 0;
+			tap_is(transfer(false, async, fd, sizes[i]), -EIO,
+			       "%s read of %llu: what went by the CPU is an error", how,
+			       (unsigned long long)sizes[i]);
+			tap_ok(buf.meta->state == 0, "%s read: it is not told as a hole", how);
+			tap_ok(gpu_is(0xa5), "%s read: GPU memory is untouched", how);
+			tap_is(transfer(true, async, fd, sizes[i]), -EIO,
+			       "%s write of %llu: is one, too", how, (unsigned long long)sizes[i]);
+		}
+		/* One piece of several that was not mapped: a block of data among holes. */
+		memset(memory, 0, SIZE);
+		memory[SIZE - 1] = 1;
+		pwrite(fd, memory, SIZE, 0);
+		tap_is(transfer(false, async, fd, SIZE), -EIO,
+		       "%s: one byte is enough to tell data from a hole", how);
+		/* The shadow memory has old data of other reads: zeros are written over it. */
+		memset(memory, 0, SIZE);
+		pwrite(fd, memory, SIZE, 0);
+		tap_is(transfer(false, async, fd, SIZE), SIZE, "%s: zeros are as good as a hole",
+		       how);
+		tap_ok(buf.meta->state == 1 && buf.meta->nholes == 1 &&
+		       buf.meta->hole[0].npages == SIZE / 4096, "%s: and told as one", how);
+	}
+	storage_set("table", FAKE_STORAGE_V2);
+	tap_ok(works(fd, false, 80), "with hooks again, data moves");
+	end();
+}
+
+/* The node's disk is `to` from now on. */
+static void move(const char *to)
+{
+	char line[256];
+
+	snprintf(line, sizeof(line),
+		 "echo '0 65536 linear %s 0' | dmsetup reload --noudevsync moved && dmsetup resume --noudevsync moved",
+		 to);
+	if (system(line))
+		tap_bail("the disk is not moved");
+}
+
+static void moved(const char *how, const char *path, const char *a, const char *b)
+{
+	int fd = open(path, O_RDWR | O_DIRECT);
+	unsigned int async, write;
+	int64_t bad;
+	ssize_t n;
+
+	if (fd < 0)
+		tap_bail("%s: %s", path, strerror(errno));
+	for (async = 0; async < 2; async++) {
+		for (write = 0; write < 2; write++) {
+			const char *what = write ? "write" : "read";
+
+			begin();
+			move(a);
+			tap_ok(works(fd, async, 90), "%s: data moves", how);
+			move(b);
+			pattern_fill(memory, SIZE, 92, 0);
+			if (pwrite(fd, memory, SIZE, 0) != SIZE)
+				tap_bail("%s: %s", path, strerror(errno));
+			gpu_fill(&gpu, buf.gpu_va, SIZE, 93);
+			n = transfer(write, async, fd, SIZE);
+			tap_ok(n == -EIO || (n == SIZE && !async),
+			       "%s: %s %s of a new peer fails, or is repeated: %zd", how,
+			       async ? "async" : "sync", what, n);
+			if (n == SIZE && write)
+				tap_ok(pread(fd, memory, SIZE, 0) == SIZE &&
+				       pattern_check(memory, SIZE, 93, 0) == -1,
+				       "%s: %s: and is right", how, what);
+			else if (!write)
+				tap_ok(!gpu_check(&gpu, buf.gpu_va, SIZE, n == SIZE ? 92 : 93, &bad) &&
+				       bad == -1, "%s: %s: GPU memory is right", how, what);
+			tap_ok(works(fd, async, 94), "%s: the next ones work", how);
+			end();
+		}
+	}
+}
+
+int main(int argc, char **argv)
+{
+	node = nvfs_open(0, O_RDWR);
+	memory = aligned_alloc(4096, SIZE);
+	if (argc < 3 || node < 0 || !memory || gpu_open(&gpu, 0) || gpu_info(&gpu, &info))
+		tap_bail("usage: %s KIND ...", argv[0]);
+	if (!strcmp(argv[1], "cpu"))
+		cpu(argv[2]);
+	else if (argc == 6)
+		moved(argv[2], argv[3], argv[4], argv[5]);
+	return tap_plan();
+}

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: GPL-2.0
+# What is not moved by hooks is an error, whatever the disk's driver makes of it.
+insmod /modules/fake_storage.ko && insmod /modules/fake_nvme_v2.ko
+knob() { echo "$2" > "/sys/module/fake_storage/parameters/$1"; }
+a=/dev/fake_storage0 b=/dev/fake_storage1
+check "fake_storage has two drives' PCI functions" lend_to_fake_storage "$PCI_XFS" "$PCI_MD0"
+modprobe dm-mod
+echo "0 65536 linear $a 0" | dmsetup create --noudevsync moved
+[ -b /dev/mapper/moved ] || dmsetup mknodes
+load_modules p2pdma=off
+tap ways cpu $a
+for table in 1 2 3; do
+	knob table $table
+	tap ways moved "table $table" /dev/mapper/moved $a $b
+done
+knob ignore_status 1
+tap ways moved "table 3, status ignored" /dev/mapper/moved $a $b
+knob ignore_status 0
+# A drive whose driver has no hooks (unless run --hook), no P2PDMA, and files that are no disk's.
+mount -t tmpfs tmpfs /tmp
+truncate -s 4M /tmp/file
+tap data refused 95 /tmp/file "$NVME_RAW"
+tap settled "at the end"
+check "the disk is removed" dmsetup remove --noudevsync moved
+check "all can be unloaded" rmmod nvidia_fs fake_nvidia fake_nvme_v2 fake_storage
+finish
