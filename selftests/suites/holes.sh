@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: GPL-2.0
+# Holes, through hooks (run --hook). FS=xfs: on XFS, not ext4.
+fs=${FS:-ext4}
+"mount_$fs"
+# Blocks between data stay unwritten.
+[ "$fs" = xfs ] || echo 0 > "/sys/fs/ext4/${NVME_EXT4#/dev/}/extent_max_zeroout_kb"
+load_modules
+tap holes "/mnt/$fs"
+tap settled "at the end"
+check "the modules can be unloaded" unload_modules
+finish
