@@ -204,8 +204,9 @@ struct State {
     registered: [Option<Registration>; COUNT],
     /// Why the hooks of those that have some are not used.
     failures: [Option<Failure>; COUNT],
-    /// The count of loaded modules when we looked last.
-    looked: Option<u32>,
+    /// The counts of loaded modules when we looked for each last, unless it is to be looked for
+    /// anyway. The kernel writes to its log whenever a symbol is found that is not for us.
+    looked: [Option<u32>; COUNT],
 }
 
 impl Vendors {
@@ -215,7 +216,7 @@ impl Vendors {
                 users: 0,
                 registered: [const { None }; COUNT],
                 failures: [const { None }; COUNT],
-                looked: None,
+                looked: [None; COUNT],
             }),
             generation: Atomic::new(0),
             registered: Atomic::new(0),
@@ -227,18 +228,17 @@ impl Vendors {
         let mut state = self.state.lock();
         state.users += 1;
         // Only what was loaded since the last look can be new.
-        let loaded = modules::loaded();
-        if state.looked == Some(loaded) {
-            return;
-        }
-        state.looked = Some(loaded);
+        let loaded = Some(modules::loaded());
         let State {
             registered,
             failures,
+            looked,
             ..
         } = &mut *state;
-        for ((vendor, slot), failure) in VENDORS.iter().zip(registered).zip(failures) {
-            if slot.is_none() {
+        let slots = registered.iter_mut().zip(failures).zip(looked);
+        for (vendor, ((slot, failure), looked)) in VENDORS.iter().zip(slots) {
+            if slot.is_none() && *looked != loaded {
+                *looked = loaded;
                 *slot = offer(vendor, failure);
                 if slot.is_some() {
                     self.registered.fetch_add(1, Relaxed);
@@ -260,9 +260,19 @@ impl Vendors {
         // OVERFLOW: This user has been counted.
         state.users -= 1;
         if state.users == 0 {
-            state.looked = None;
-            for slot in &mut state.registered {
+            let State {
+                registered,
+                failures,
+                looked,
+                ..
+            } = &mut *state;
+            let slots = registered.iter_mut().zip(failures).zip(looked);
+            for ((slot, failure), looked) in slots {
+                if failure.is_some() {
+                    *looked = None;
+                }
                 if slot.take().is_some() {
+                    *looked = None;
                     self.registered.fetch_add(u32::MAX, Relaxed);
                     self.generation.fetch_add(1, Relaxed);
                 }
