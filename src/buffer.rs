@@ -15,6 +15,7 @@ use crate::{
         MapArgs,
         BLOCK, //
     },
+    counters::Total,
     driver::Driver,
     geometry::{
         joins,
@@ -489,12 +490,18 @@ impl dma_ops::Target for Buffer {
     }
 
     fn hold(&self) -> bool {
-        self.life.change(Word::begin_segment).is_ok()
+        let taken = self.life.change(Word::begin_segment).is_ok();
+        if taken {
+            self.driver.totals.count(Total::Segments);
+        }
+        taken
     }
 
     fn release(&self) -> bool {
         let taken = self.life.end_segment();
-        if !taken {
+        if taken {
+            self.driver.totals.count(Total::SegmentsBack);
+        } else {
             self.driver.stats.count(Counter::DmaRef);
         }
         taken
@@ -581,6 +588,7 @@ pub(crate) struct Revocation {
 impl gpu::Owner for Revocation {
     fn stop(&self) {
         self.driver.stats.count(Counter::Callbacks);
+        self.driver.totals.count(Total::Callbacks);
         if !self.life.set(Word::revoke).is_drained() && !self.life.idle.wait_at_most(PATIENCE_MS) {
             pr_warn!(
                 "GPU memory of {} bytes is being freed, but its storage device has not finished a transfer for {} s; waiting\n",
@@ -596,6 +604,14 @@ impl gpu::Owner for Revocation {
 
     fn gone(&self) {
         self.meta.died();
+    }
+
+    fn mapped(&self) {
+        self.driver.totals.count(Total::Mappings);
+    }
+
+    fn unmapped(&self) {
+        self.driver.totals.count(Total::Unmappings);
     }
 }
 
@@ -621,6 +637,7 @@ impl Account {
         let address = gpu.map(|gpu| gpu.address);
         driver.stats.gpu_mapped(uuid, address, size, bounce)?;
         driver.stats.count(Counter::ActiveMaps);
+        driver.totals.count(Total::Pins);
         Ok(Self {
             driver,
             uuid,
@@ -635,6 +652,7 @@ impl Drop for Account {
     fn drop(&mut self) {
         let stats = &self.driver.stats;
         stats.take(Counter::ActiveMaps, 1);
+        self.driver.totals.count(Total::Unpins);
         stats.gpu_unmapped(self.uuid, self.size, self.bounce);
         // The last user takes the storage drivers' tables back, which must not be done under the
         // locks of an unmapping process.
@@ -677,6 +695,9 @@ pub(crate) fn map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
         Ok(()) => Counter::MapsOk,
         Err(_) => Counter::MapsErr,
     });
+    if mapped.is_err() {
+        driver.totals.count(Total::PinsFailed);
+    }
     mapped
 }
 

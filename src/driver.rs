@@ -4,6 +4,7 @@
 
 use crate::{
     buffer,
+    counters::Totals,
     ioctl,
     peers::Peers,
     stats::Stats,
@@ -41,6 +42,8 @@ pub(crate) struct Driver {
     /// Counters.
     #[pin]
     pub(crate) stats: Stats,
+    /// Counters that are never reset.
+    pub(crate) totals: Totals,
     /// GPUs, and who can reach them.
     #[pin]
     pub(crate) peers: Peers,
@@ -69,6 +72,7 @@ impl Driver {
                 gpu,
                 reaper,
                 stats <- Stats::new(),
+                totals: Totals::new()?,
                 peers <- Peers::new(),
                 vendors <- Vendors::new(),
                 map_log <- RateLimit::new(10),

@@ -25,6 +25,7 @@ use crate::{
         BufferRef,
         Busy, //
     },
+    counters::Total,
     driver::Driver,
     geometry::BLOCK,
     params,
@@ -133,50 +134,83 @@ impl Begin {
 /// How one request is counted, decided when it begins.
 #[derive(Clone, Copy)]
 struct Count {
+    direction: Direction,
     tally: Tally,
+    /// How it goes, once that is known.
+    way: Option<Way>,
     begin: Begin,
 }
 
 const WRITE_BIT: u32 = 1;
 const DETAILED_BIT: u32 = 2;
+const CALLBACK_BIT: u32 = 4;
 
 impl Count {
     fn begin(driver: &Driver, direction: Direction, begin: Begin) -> Self {
+        let count = Self::new(direction, None, begin);
+        if begin.detailed {
+            driver.stats.count(count.tally.all);
+            driver.stats.count(count.tally.ops);
+        }
+        count
+    }
+
+    fn new(direction: Direction, way: Option<Way>, begin: Begin) -> Self {
         let tally = match direction {
             Direction::Read => READS,
             Direction::Write => WRITES,
         };
-        if begin.detailed {
-            driver.stats.count(tally.all);
-            driver.stats.count(tally.ops);
+        Self {
+            direction,
+            tally,
+            way,
+            begin,
         }
-        Self { tally, begin }
     }
 
     /// Leaves it in the buffer for the end of an asynchronous transfer.
-    fn store(&self, buffer: &Buffer, direction: Direction) {
-        let write = match direction {
-            Direction::Read => 0,
-            Direction::Write => WRITE_BIT,
-        };
-        let detailed = if self.begin.detailed { DETAILED_BIT } else { 0 };
-        buffer.pending.flags.store(write | detailed, Relaxed);
+    fn store(&self, buffer: &Buffer) {
+        let bits = [
+            (WRITE_BIT, self.direction == Direction::Write),
+            (DETAILED_BIT, self.begin.detailed),
+            (CALLBACK_BIT, self.way == Some(Way::Callback)),
+        ];
+        let flags = bits
+            .iter()
+            .filter(|bit| bit.1)
+            .fold(0, |all, bit| all | bit.0);
+        buffer.pending.flags.store(flags, Relaxed);
         buffer.pending.started.store(self.begin.at, Relaxed);
     }
 
     fn load(buffer: &Buffer) -> Self {
         let flags = buffer.pending.flags.load(Relaxed);
-        Self {
-            tally: if flags & WRITE_BIT != 0 {
-                WRITES
-            } else {
-                READS
-            },
-            begin: Begin {
+        let direction = if flags & WRITE_BIT != 0 {
+            Direction::Write
+        } else {
+            Direction::Read
+        };
+        let way = if flags & CALLBACK_BIT != 0 {
+            Way::Callback
+        } else {
+            Way::P2pdma
+        };
+        Self::new(
+            direction,
+            Some(way),
+            Begin {
                 detailed: flags & DETAILED_BIT != 0,
                 at: buffer.pending.started.load(Relaxed),
             },
-        }
+        )
+    }
+
+    /// It did not pass its checks.
+    fn reject(&self, driver: &Driver) {
+        driver.totals.count(match self.direction {
+            Direction::Read => Total::ReadsRejected,
+            Direction::Write => Total::WritesRejected,
+        });
     }
 
     /// One part is done: by the file system, or not.
@@ -188,13 +222,16 @@ impl Count {
         }
     }
 
-    /// The request is over.
-    fn end(&self, driver: &Driver, ok: bool) {
+    /// The request is over: with so many bytes, unless it failed. Callable in any context.
+    fn end(&self, driver: &Driver, bytes: Option<u64>) {
+        if let Some(way) = self.way {
+            driver.totals.io(way, self.direction, bytes);
+        }
         if !self.begin.detailed {
             return;
         }
         driver.stats.take(self.tally.ops, 1);
-        if ok {
+        if bytes.is_some() {
             driver.stats.count(self.tally.ok);
             driver.stats.add(self.tally.micros, self.begin.micros());
         }
@@ -215,7 +252,8 @@ pub(crate) fn request(
     let count = Count::begin(&driver, direction, Begin::now());
     let request = Request::check(&args, direction).inspect_err(|_| {
         driver.stats.count(count.tally.err);
-        count.end(&driver, false);
+        count.reject(&driver);
+        count.end(&driver, None);
     })?;
     let io = Io::new(request, &args, count);
     if io.is_sync() {
@@ -259,7 +297,8 @@ impl Io {
             1 => Direction::Write,
             _ => return Err(EINVAL),
         };
-        let request = Request::check(args, direction)?;
+        let request = Request::check(args, direction)
+            .inspect_err(|_| Count::new(direction, None, begin).reject(driver))?;
         Ok(Self::new(
             request,
             args,
@@ -283,13 +322,14 @@ impl Io {
     /// Does a synchronous transfer; returns the bytes. Sleeps. `EINTR` when a fatal signal ended
     /// it.
     pub(crate) fn run(mut self, driver: &Driver, wait: Wait) -> Result<i64> {
-        let count = self.count;
-        let done = prepare(driver, &self.request)
-            .inspect_err(|_| driver.stats.count(count.tally.err))
+        let mut count = self.count;
+        let prepared = prepare(driver, &self.request, &mut count)
+            .inspect_err(|_| driver.stats.count(count.tally.err));
+        let done = prepared
             .and_then(|ready| parts(driver, &mut self.request, ready.way, count, wait));
         // If not, its completion does it.
         if self.request.busy.ends_here() {
-            count.end(driver, done.is_ok());
+            count.end(driver, done.as_ref().ok().map(|done| done.unsigned_abs()));
         }
         done
     }
@@ -301,7 +341,7 @@ impl Io {
             Some(fence) => {
                 let _ = finish(self.request.busy, self.count, fence, Err(e));
             }
-            None => self.count.end(driver, false),
+            None => self.count.end(driver, None),
         }
     }
 }
@@ -364,10 +404,16 @@ fn map_wanted(driver: &Driver, buffer: &Buffer) -> bool {
     match buffer.binding().and_then(Binding::map_wanted) {
         Ok(mapped) => mapped,
         Err(_) => {
-            driver.stats.count(Counter::DmaMap);
+            mapping_failed(driver);
             false
         }
     }
+}
+
+/// GPU memory could not be made known to a peer. Callable in any context.
+fn mapping_failed(driver: &Driver) {
+    driver.stats.count(Counter::DmaMap);
+    driver.totals.count(Total::MappingsFailed);
 }
 
 /// One part, to its end.
@@ -385,7 +431,7 @@ fn transfer(request: &Request, part: &Part) -> Result<Outcome> {
 /// all that it needs: the kiocb in the buffer holds buffer and file, and its completion ends it.
 fn transfer_killable(request: &mut Request, count: Count, part: &Part) -> Result<Outcome> {
     let buffer = request.busy.buffer().clone();
-    count.store(&buffer, request.direction);
+    count.store(&buffer);
     buffer.waiter.begin();
     let submitted = kiocb::submit(
         buffer.clone(),
@@ -425,9 +471,9 @@ fn note_fallback(driver: &Driver, buffer: &Buffer, outcome: &Outcome) {
 }
 
 /// See [`Io::start`].
-fn start(driver: &Driver, request: Request, fence: u64, count: Count) -> Result<i64> {
+fn start(driver: &Driver, request: Request, fence: u64, mut count: Count) -> Result<i64> {
     let direction = request.direction;
-    let ready = prepare(driver, &request).and_then(|ready| {
+    let ready = prepare(driver, &request, &mut count).and_then(|ready| {
         if !request.busy.may_continue() {
             return Err(EIO);
         }
@@ -447,7 +493,7 @@ fn start(driver: &Driver, request: Request, fence: u64, count: Count) -> Result<
     let Request { busy, file, .. } = request;
     busy.buffer().pending.fence.store(fence, Relaxed);
     busy.buffer().pending.part.store(&part);
-    count.store(busy.buffer(), direction);
+    count.store(busy.buffer());
     let buffer = busy.into_async();
     let submitted = kiocb::submit(buffer.clone(), file, direction, part.pos, |buffer| {
         part.open(buffer)
@@ -480,7 +526,8 @@ fn start(driver: &Driver, request: Request, fence: u64, count: Count) -> Result<
 fn finish(busy: Busy, count: Count, fence: u64, result: Result<usize>) -> Result<i64> {
     let buffer = busy.buffer().clone();
     drop(busy);
-    count.end(&buffer.driver, result.is_ok());
+    let bytes = result.as_ref().ok().map(|bytes| *bytes as u64);
+    count.end(&buffer.driver, bytes);
     if let Ok(binding) = buffer.binding() {
         binding.meta.finish(told(&result), fence);
     }
@@ -506,7 +553,7 @@ impl Completed for Buffer {
             let count = Count::load(&this);
             count.part(&this.driver, &outcome.result);
             this.driver.stats.count(count.tally.err);
-            count.end(&this.driver, false);
+            count.end(&this.driver, None);
             return drop(Busy::from_async(this));
         }
         let part = this.pending.part.load();
@@ -554,8 +601,9 @@ fn end(this: ARef<Reaped<Buffer>>, part: &Part, result: Result<usize>) {
 
 /// What is done once, before the first part: finding the way, then, for writes, contract section
 /// 9.8. Nothing has moved when it fails. May sleep.
-fn prepare(driver: &Driver, request: &Request) -> Result<Prepared> {
+fn prepare(driver: &Driver, request: &Request, count: &mut Count) -> Result<Prepared> {
     let way = find_path(driver, request)?;
+    count.way = Some(way);
     let kept_out = match request.direction {
         Direction::Read => None,
         Direction::Write => prepare_write(driver, request)?,
@@ -591,6 +639,7 @@ fn find_path(driver: &Driver, request: &Request) -> Result<Way> {
             Ok(way)
         }
         Err(refusal) => {
+            driver.totals.count(refusal.total());
             if driver.path_log.allows() {
                 pr_warn!("{}\n", refusal);
             }
@@ -606,7 +655,7 @@ fn look_for_path(driver: &Driver, request: &Request) -> Result<Way, path::Refusa
     if let Some(peers) = path::callback(&driver.vendors, &request.file)? {
         for peer in &peers {
             binding.map_for(peer).map_err(|e| {
-                driver.stats.count(Counter::DmaMap);
+                mapping_failed(driver);
                 path::Refusal::Mapping {
                     drive: peer.address(),
                     error: e.to_errno(),

@@ -11,6 +11,7 @@
 mod abi;
 mod batch;
 mod buffer;
+mod counters;
 mod driver;
 mod geometry;
 mod holes;

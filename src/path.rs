@@ -6,6 +6,7 @@
 //! with. `docs/design.md` has the table of conditions in their order.
 
 use crate::{
+    counters::Total,
     params::{
         self,
         P2pdma, //
@@ -110,6 +111,28 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// What it is counted as.
+    pub(crate) fn total(&self) -> Total {
+        match self {
+            Self::Off => Total::RefusedOff,
+            Self::NoGpu => Total::RefusedNoGpu,
+            Self::Bar(..) => Total::RefusedBar,
+            Self::NoMemory => Total::RefusedNoMemory,
+            Self::Kind => Total::RefusedKind,
+            Self::NoDevice(_) => Total::RefusedNoDevice,
+            Self::FileSystem(_) => Total::RefusedFileSystem,
+            Self::Dax => Total::RefusedDax,
+            Self::Buffered(_) => Total::RefusedBuffered,
+            Self::Unknown(_) => Total::RefusedUnknown,
+            Self::Alignment(_) => Total::RefusedAlignment,
+            Self::Realtime => Total::RefusedRealtime,
+            Self::Driver { .. } => Total::RefusedDriver,
+            Self::NotPci { .. } => Total::RefusedNotPci,
+            Self::Mapping { .. } => Total::RefusedMapping,
+            Self::Topology { .. } => Total::RefusedTopology,
+        }
+    }
+
     /// What the user is told.
     pub(crate) fn errno(&self) -> Error {
         match self {

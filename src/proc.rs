@@ -34,6 +34,7 @@ pub(crate) fn create(driver: &Arc<Driver>) -> Result<Dir<Driver>> {
     dir.file::<PeerAffinity>(c"peer_affinity")?;
     dir.file::<Stats>(c"stats")?;
     dir.file::<Paths>(c"paths")?;
+    dir.file::<Counters>(c"counters")?;
     Ok(dir)
 }
 
@@ -105,6 +106,16 @@ struct Paths;
 impl Show<Driver> for Paths {
     fn show(driver: &Driver, m: &SeqFile) -> Result {
         path::show_paths(&driver.vendors, m);
+        Ok(())
+    }
+}
+
+/// `counters`: what has happened since the module was loaded, for monitoring.
+struct Counters;
+
+impl Show<Driver> for Counters {
+    fn show(driver: &Driver, m: &SeqFile) -> Result {
+        driver.totals.show(m);
         Ok(())
     }
 }

@@ -296,6 +296,12 @@ pub trait Owner: Send + Sync + 'static {
 
     /// The memory is gone. May sleep.
     fn gone(&self);
+
+    /// The memory was made known to a peer.
+    fn mapped(&self);
+
+    /// It is not any more.
+    fn unmapped(&self);
 }
 
 /// Who has the page table.
@@ -361,6 +367,7 @@ impl<O: Owner> Freed for Inner<O> {
         };
         given.table = Table::Freed;
         for (_, mapping) in given.mappings.drain_all() {
+            self.owner.unmapped();
             if let Some(free_mapping) = self.free_mapping {
                 // SAFETY: The GPU driver made it, and nobody else frees or unmaps it.
                 let error = unsafe { free_mapping(mapping.as_ptr()) };
@@ -627,6 +634,7 @@ impl<O: Owner> PinnedGpu<O> {
             .mappings
             .push((peer.function.clone(), mapping), GFP_KERNEL_ACCOUNT)?;
         self.peers.add(peer);
+        self.inner.owner.mapped();
         Ok(())
     }
 
@@ -807,6 +815,7 @@ impl<O: Owner> Drop for PinnedGpu<O> {
             drop(given);
             for (peer, mapping) in mappings {
                 self.unmap(held, &peer, mapping);
+                self.inner.owner.unmapped();
             }
             given = self.done();
             given.table = Table::Putting(held);

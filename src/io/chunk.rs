@@ -11,6 +11,7 @@ use crate::{
         Binding,
         Buffer, //
     },
+    counters::Total,
     geometry::{
         read_len,
         Chunk,
@@ -77,7 +78,9 @@ impl Part {
                     address: request.cpuvaddr,
                     chunk,
                 };
-                let looks_sparse = request.direction == Direction::Read && file.looks_sparse();
+                let looks_sparse = request.direction == Direction::Read
+                    && !file.is_block_device()
+                    && file.looks_sparse();
                 (chunk.len, place, looks_sparse)
             }
         };
@@ -179,6 +182,9 @@ impl Part {
         if regions > 0 {
             stats.add(Counter::SparseHoles, regions as u64);
             stats.add(Counter::SparsePages, blocks);
+            let totals = &buffer.driver.totals;
+            totals.add(Total::Holes, regions as u64);
+            totals.add(Total::HoleBlocks, blocks);
         }
         Ok((told, regions > 0))
     }
