@@ -56,7 +56,7 @@ def arguments():
     p.add_argument("--topology", choices=TOPOLOGIES, default="switch")
     p.add_argument("--bar", default="256M", metavar="SIZE", help="of each GPU, with M or G")
     p.add_argument("--smp", type=int, default=2, metavar="N")
-    p.add_argument("--timeout", type=float, default=120, metavar="SECONDS")
+    p.add_argument("--timeout", type=float, default=240, metavar="SECONDS")
     p.add_argument("--flavour", choices=FLAVOURS, default="stock")
     p.add_argument("--hook", action="store_true", help="the drives' driver is selftests/nvme_hook")
     p.add_argument("--append", default="", metavar="TEXT",
