@@ -388,7 +388,7 @@ impl Busy {
 
     /// Whether the transfer may go on: the buffer is still mapped, and the GPU memory stays.
     pub(crate) fn may_continue(&self) -> bool {
-        self.buffer.life.word().may_continue()
+        self.buffer.may_continue()
     }
 }
 
@@ -404,6 +404,11 @@ impl Buffer {
     /// The GPU memory. `EINVAL` before MAP.
     pub(crate) fn binding(&self) -> Result<&Binding> {
         self.binding.as_ref().ok_or(EINVAL)
+    }
+
+    /// Whether it is still mapped, and the GPU memory stays.
+    pub(crate) fn may_continue(&self) -> bool {
+        self.life.word().may_continue()
     }
 
     /// A storage driver came with a peer that the memory is not known to.

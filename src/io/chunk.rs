@@ -151,7 +151,8 @@ impl Part {
         let mut told = bytes;
         let (mut regions, mut blocks) = (0, 0);
         for region in binding.window.untouched(bytes as u64) {
-            if self.direction == Direction::Write {
+            // Of a buffer that was unmapped, the file system may have found other memory there.
+            if self.direction == Direction::Write || !buffer.may_continue() {
                 return Err(EIO);
             }
             let start = u64::from(region.start) * BLOCK;
