@@ -3,6 +3,7 @@
 # Free pages that the CPUs keep in lists of their own would look like a leak.
 echo 1000000 > /proc/sys/vm/percpu_pagelist_high_fraction
 mount_ext4
+export WAY="${WAY:-}"
 load_modules
 dd if=/dev/zero of=/mnt/ext4/file bs=1M count=4 2> /dev/null
 sync
