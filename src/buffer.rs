@@ -72,7 +72,11 @@ use nvfs_kernel::{
     },
     kiocb::Slot,
     p2pdma,
-    pci::Function,
+    pci::{
+        Address,
+        Function, //
+    },
+    platform,
     published::Offered,
     reaper::{
         Deferred,
@@ -82,6 +86,7 @@ use nvfs_kernel::{
         self,
         Fault, //
     },
+    trace,
     vma, //
 };
 use state::{
@@ -140,8 +145,12 @@ pub(crate) struct Pending {
     pub(crate) fence: Atomic<u64>,
     /// When it began, in nanoseconds of the monotonic clock.
     pub(crate) started: Atomic<i64>,
-    /// Bit 0: a write; bit 1: it is counted in the statistics of reads and writes.
+    /// How it is counted.
     pub(crate) flags: Atomic<u32>,
+    /// What is traced of it: the file's device, and the range.
+    pub(crate) device: Atomic<u32>,
+    pub(crate) offset: Atomic<i64>,
+    pub(crate) size: Atomic<u64>,
 }
 
 /// GPU memory that is bound to a buffer. The fields are in the order in which they must drop.
@@ -168,6 +177,8 @@ pub(crate) struct Life {
     /// P2PDMA pages of the GPU memory, once they were found. They go with the GPU memory.
     #[pin]
     memory: Mutex<Option<Arc<p2pdma::Memory>>>,
+    /// The GPU, once it is known, to be traced.
+    gpu: Atomic<u64>,
     /// Nothing that a free callback waits for is left.
     #[pin]
     idle: Event,
@@ -179,6 +190,7 @@ impl Life {
             pin_init!(Self {
                 word: Atomic::new(Word::NEW.bits()),
                 memory <- new_mutex!(None),
+                gpu: Atomic::new(0),
                 idle <- Event::new(),
             }),
             GFP_KERNEL,
@@ -273,6 +285,9 @@ fn make_mapping(driver: ArcBorrow<'_, Driver>, vma: &VmaNew) -> Result {
                 fence: Atomic::new(0),
                 started: Atomic::new(0),
                 flags: Atomic::new(0),
+                device: Atomic::new(0),
+                offset: Atomic::new(0),
+                size: Atomic::new(0),
             },
             waiter <- Waiter::new(),
             rdma <- rdma::Record::new(),
@@ -447,6 +462,11 @@ impl Buffer {
         Ok(())
     }
 
+    /// The GPU's address as a number, 0 while that is not known. Callable in any context.
+    pub(crate) fn gpu_number(&self) -> u64 {
+        self.life.gpu.load(Relaxed)
+    }
+
     /// The shadow memory.
     pub(crate) fn shadow(&self) -> &shadow::Pages {
         &self.shadow
@@ -502,10 +522,11 @@ impl dma_ops::Target for Buffer {
         taken
     }
 
-    fn release(&self) -> bool {
+    fn release(&self, address: u64, len: usize) -> bool {
         let taken = self.life.end_segment();
         if taken {
             self.driver.totals.count(Total::SegmentsBack);
+            trace::dma_unmap(|| (self.gpu_number(), address, len as u64));
         } else {
             self.driver.stats.count(Counter::DmaRef);
         }
@@ -537,7 +558,11 @@ impl dma_ops::Target for Buffer {
         }
     }
 
-    fn counted(&self, peer: &Function) {
+    fn handed_out(&self, peer: &Function, address: u64, len: usize) {
+        trace::dma_map(|| {
+            let peer = peer.address().to_pdevinfo();
+            (self.gpu_number(), peer, address, len as u64)
+        });
         if params::PEER_STATS.get() == 0 {
             return;
         }
@@ -594,17 +619,17 @@ impl gpu::Owner for Revocation {
     fn stop(&self) {
         self.driver.stats.count(Counter::Callbacks);
         self.driver.totals.count(Total::Callbacks);
-        if !self.life.set(Word::revoke).is_drained() && !self.life.idle.wait_at_most(PATIENCE_MS) {
-            pr_warn!(
-                "GPU memory of {} bytes is being freed, but its storage device has not finished a transfer for {} s; waiting\n",
+        let begin = platform::monotonic_ns();
+        self.drain();
+        trace::free_callback(|| {
+            let waited = platform::monotonic_ns().saturating_sub(begin) / 1000;
+            (
+                self.life.gpu.load(Relaxed),
+                self.range.va(),
                 self.range.size(),
-                PATIENCE_MS / 1000
-            );
-            self.life.idle.wait();
-        }
-        // Nobody uses the pages any more, and who unbinds the GPU waits for us to let them go.
-        let memory = self.life.memory.lock().take();
-        drop(memory);
+                u64::try_from(waited).unwrap_or(0),
+            )
+        });
     }
 
     fn gone(&self) {
@@ -620,10 +645,29 @@ impl gpu::Owner for Revocation {
     }
 }
 
+impl Revocation {
+    /// No new transfer may begin; waits for the end of the one under way.
+    fn drain(&self) {
+        if !self.life.set(Word::revoke).is_drained() && !self.life.idle.wait_at_most(PATIENCE_MS) {
+            pr_warn!(
+                "GPU memory of {} bytes is being freed, but its storage device has not finished a transfer for {} s; waiting\n",
+                self.range.size(),
+                PATIENCE_MS / 1000
+            );
+            self.life.idle.wait();
+        }
+        // Nobody uses the pages any more, and who unbinds the GPU waits for us to let them go.
+        let memory = self.life.memory.lock().take();
+        drop(memory);
+    }
+}
+
 /// Counts a mapped buffer for as long as it lives.
 struct Account {
     driver: Arc<Driver>,
     uuid: [u8; 16],
+    gpu: u64,
+    va: u64,
     size: u64,
     bounce: bool,
     user: Option<ARef<Reaped<User>>>,
@@ -640,12 +684,15 @@ impl Account {
         let bounce = args.is_bounce_buffer == 1;
         let user = User::new(driver.clone())?;
         let address = gpu.map(|gpu| gpu.address);
+        let gpu = address.map_or(0, Address::to_pdevinfo);
         driver.stats.gpu_mapped(uuid, address, size, bounce)?;
         driver.stats.count(Counter::ActiveMaps);
         driver.totals.count(Total::Pins);
         Ok(Self {
             driver,
             uuid,
+            gpu,
+            va: args.gpuvaddr,
             size,
             bounce,
             user: Some(user),
@@ -659,6 +706,7 @@ impl Drop for Account {
         stats.take(Counter::ActiveMaps, 1);
         self.driver.totals.count(Total::Unpins);
         stats.gpu_unmapped(self.uuid, self.size, self.bounce);
+        trace::unmap(|| (self.gpu, self.va, self.size));
         // The last user takes the storage drivers' tables back, which must not be done under the
         // locks of an unmapping process.
         if let Some(Err(user)) = self.user.take().map(Reaped::later) {
@@ -697,16 +745,25 @@ pub(crate) fn map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
     driver.stats.count(Counter::Maps);
     let mapped = try_map(driver, args);
     driver.stats.count(match mapped {
-        Ok(()) => Counter::MapsOk,
+        Ok(_) => Counter::MapsOk,
         Err(_) => Counter::MapsErr,
     });
     if mapped.is_err() {
         driver.totals.count(Total::PinsFailed);
     }
-    mapped
+    trace::map(|| {
+        let shadow = u64::from(args.sbuf_block) * BLOCK;
+        let (gpu, result) = match mapped {
+            Ok(gpu) => (gpu, 0),
+            Err(e) => (0, e.to_errno()),
+        };
+        (gpu, args.gpuvaddr, args.size as u64, shadow, result)
+    });
+    mapped.map(|_| ())
 }
 
-fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
+/// Returns the GPU's address as a number, 0 if it is not known.
+fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result<u64> {
     let (buffer, len) = find(args.cpuvaddr)?;
     let shadow = u64::from(args.sbuf_block) * BLOCK;
     if shadow == 0 || shadow > len {
@@ -738,6 +795,8 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
             args.pdevinfo
         );
     }
+    let number = gpu.map_or(0, |gpu| gpu.address.to_pdevinfo());
+    buffer.life.gpu.store(number, Relaxed);
     let account = Account::new(driver.into(), layout.uuid, gpu, args, range.size())?;
     buffer.binding.populate(Binding {
         extents: layout.extents,
@@ -751,7 +810,7 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
         _account: account,
     });
     attempt.succeed();
-    Ok(())
+    Ok(number)
 }
 
 /// The address of each GPU page of some extents.

@@ -63,6 +63,10 @@ use nvfs_kernel::{
         Deferred,
         Reaped, //
     },
+    trace::{
+        self,
+        Transfer, //
+    },
 };
 use wait::Found;
 
@@ -113,7 +117,7 @@ const WRITES: Tally = Tally {
 pub(crate) struct Begin {
     /// `rw_stats_enabled` was on.
     pub(crate) detailed: bool,
-    /// In nanoseconds of the monotonic clock; 0 if not detailed.
+    /// In nanoseconds of the monotonic clock; 0 if nobody asks.
     at: i64,
 }
 
@@ -121,12 +125,16 @@ impl Begin {
     /// It begins now.
     pub(crate) fn now() -> Self {
         let detailed = params::RW_STATS.get() != 0;
-        let at = if detailed { now() } else { 0 };
+        let timed = detailed || trace::times_requests();
+        let at = if timed { now() } else { 0 };
         Self { detailed, at }
     }
 
-    /// Microseconds since then.
+    /// Microseconds since then; 0 if nobody asked.
     pub(crate) fn micros(&self) -> u64 {
+        if self.at == 0 {
+            return 0;
+        }
         u64::try_from(now().saturating_sub(self.at) / 1000).unwrap_or(0)
     }
 }
@@ -135,6 +143,10 @@ impl Begin {
 #[derive(Clone, Copy)]
 struct Count {
     direction: Direction,
+    /// The file's device, `major << 20 | minor`, and what the request is for, to be traced.
+    device: u32,
+    offset: i64,
+    size: u64,
     tally: Tally,
     /// How it goes, once that is known.
     way: Option<Way>,
@@ -146,8 +158,14 @@ const DETAILED_BIT: u32 = 2;
 const CALLBACK_BIT: u32 = 4;
 
 impl Count {
-    fn begin(driver: &Driver, direction: Direction, begin: Begin) -> Self {
-        let count = Self::new(direction, None, begin);
+    fn begin(driver: &Driver, direction: Direction, args: &IoArgs, begin: Begin) -> Self {
+        let count = Self {
+            // The request fails if they are not the file's.
+            device: args.majdev << 20 | args.mindev,
+            offset: args.offset,
+            size: args.size,
+            ..Self::new(direction, None, begin)
+        };
         if begin.detailed {
             driver.stats.count(count.tally.all);
             driver.stats.count(count.tally.ops);
@@ -162,6 +180,9 @@ impl Count {
         };
         Self {
             direction,
+            device: 0,
+            offset: 0,
+            size: 0,
             tally,
             way,
             begin,
@@ -180,6 +201,9 @@ impl Count {
             .filter(|bit| bit.1)
             .fold(0, |all, bit| all | bit.0);
         buffer.pending.flags.store(flags, Relaxed);
+        buffer.pending.device.store(self.device, Relaxed);
+        buffer.pending.offset.store(self.offset, Relaxed);
+        buffer.pending.size.store(self.size, Relaxed);
         buffer.pending.started.store(self.begin.at, Relaxed);
     }
 
@@ -195,14 +219,44 @@ impl Count {
         } else {
             Way::P2pdma
         };
-        Self::new(
-            direction,
-            Some(way),
-            Begin {
-                detailed: flags & DETAILED_BIT != 0,
-                at: buffer.pending.started.load(Relaxed),
-            },
-        )
+        let begin = Begin {
+            detailed: flags & DETAILED_BIT != 0,
+            at: buffer.pending.started.load(Relaxed),
+        };
+        Self {
+            device: buffer.pending.device.load(Relaxed),
+            offset: buffer.pending.offset.load(Relaxed),
+            size: buffer.pending.size.load(Relaxed),
+            ..Self::new(direction, Some(way), begin)
+        }
+    }
+
+    /// What is traced of it.
+    fn transfer(&self, buffer: &Buffer, way: Way) -> Transfer {
+        Transfer {
+            gpu: buffer.gpu_number(),
+            device: self.device,
+            direction: self.direction,
+            callback: way == Way::Callback,
+            offset: self.offset,
+            bytes: self.size,
+        }
+    }
+
+    /// A way was found.
+    fn submitted(&mut self, request: &Request, way: Way, sync: bool) {
+        self.way = Some(way);
+        trace::submit(|| (self.transfer(request.busy.buffer(), way), sync));
+    }
+
+    /// The request is over; its buffer has not yet taken the next one. Callable in any context.
+    fn over(&self, buffer: &Buffer, result: i64) {
+        if let Some(way) = self.way {
+            let bytes = u64::try_from(result).ok();
+            buffer.driver.totals.io(way, self.direction, bytes);
+            trace::complete(|| (self.transfer(buffer, way), result, self.begin.micros()));
+        }
+        self.end(&buffer.driver, result >= 0);
     }
 
     /// It did not pass its checks.
@@ -222,16 +276,13 @@ impl Count {
         }
     }
 
-    /// The request is over: with so many bytes, unless it failed. Callable in any context.
-    fn end(&self, driver: &Driver, bytes: Option<u64>) {
-        if let Some(way) = self.way {
-            driver.totals.io(way, self.direction, bytes);
-        }
+    /// A request that was counted at its begin is over. Callable in any context.
+    fn end(&self, driver: &Driver, ok: bool) {
         if !self.begin.detailed {
             return;
         }
         driver.stats.take(self.tally.ops, 1);
-        if bytes.is_some() {
+        if ok {
             driver.stats.count(self.tally.ok);
             driver.stats.add(self.tally.micros, self.begin.micros());
         }
@@ -249,11 +300,11 @@ pub(crate) fn request(
     args: IoArgs,
     direction: Direction,
 ) -> Result<i64> {
-    let count = Count::begin(&driver, direction, Begin::now());
+    let count = Count::begin(&driver, direction, &args, Begin::now());
     let request = Request::check(&args, direction).inspect_err(|_| {
         driver.stats.count(count.tally.err);
         count.reject(&driver);
-        count.end(&driver, None);
+        count.end(&driver, false);
     })?;
     let io = Io::new(request, &args, count);
     if io.is_sync() {
@@ -302,7 +353,7 @@ impl Io {
         Ok(Self::new(
             request,
             args,
-            Count::begin(driver, direction, begin),
+            Count::begin(driver, direction, args, begin),
         ))
     }
 
@@ -323,13 +374,13 @@ impl Io {
     /// it.
     pub(crate) fn run(mut self, driver: &Driver, wait: Wait) -> Result<i64> {
         let mut count = self.count;
-        let prepared = prepare(driver, &self.request, &mut count)
+        let prepared = prepare(driver, &self.request, &mut count, true)
             .inspect_err(|_| driver.stats.count(count.tally.err));
         let done = prepared
             .and_then(|ready| parts(driver, &mut self.request, ready.way, count, wait));
         // If not, its completion does it.
         if self.request.busy.ends_here() {
-            count.end(driver, done.as_ref().ok().map(|done| done.unsigned_abs()));
+            count.over(self.request.busy.buffer(), told(&done));
         }
         done
     }
@@ -341,7 +392,7 @@ impl Io {
             Some(fence) => {
                 let _ = finish(self.request.busy, self.count, fence, Err(e));
             }
-            None => self.count.end(driver, None),
+            None => self.count.end(driver, false),
         }
     }
 }
@@ -473,7 +524,7 @@ fn note_fallback(driver: &Driver, buffer: &Buffer, outcome: &Outcome) {
 /// See [`Io::start`].
 fn start(driver: &Driver, request: Request, fence: u64, mut count: Count) -> Result<i64> {
     let direction = request.direction;
-    let ready = prepare(driver, &request, &mut count).and_then(|ready| {
+    let ready = prepare(driver, &request, &mut count, false).and_then(|ready| {
         if !request.busy.may_continue() {
             return Err(EIO);
         }
@@ -525,17 +576,25 @@ fn start(driver: &Driver, request: Request, fence: u64, mut count: Count) -> Res
 /// Callable in any context. Returns the result as it was told.
 fn finish(busy: Busy, count: Count, fence: u64, result: Result<usize>) -> Result<i64> {
     let buffer = busy.buffer().clone();
+    let result = result.map(|bytes| bytes as i64);
+    count.over(&buffer, told(&result));
     drop(busy);
-    let bytes = result.as_ref().ok().map(|bytes| *bytes as u64);
-    count.end(&buffer.driver, bytes);
     if let Ok(binding) = buffer.binding() {
         binding.meta.finish(told(&result), fence);
     }
-    result.map(|bytes| bytes as i64)
+    result
 }
 
 /// A result as the process is told: bytes, or a negative errno.
-fn told(result: &Result<usize>) -> i64 {
+fn told(result: &Result<i64>) -> i64 {
+    match result {
+        Ok(bytes) => *bytes,
+        Err(e) => i64::from(e.to_errno()),
+    }
+}
+
+/// As `told`, of a count.
+fn bytes_or_errno(result: &Result<usize>) -> i64 {
     match result {
         Ok(bytes) => *bytes as i64,
         Err(e) => i64::from(e.to_errno()),
@@ -553,7 +612,7 @@ impl Completed for Buffer {
             let count = Count::load(&this);
             count.part(&this.driver, &outcome.result);
             this.driver.stats.count(count.tally.err);
-            count.end(&this.driver, None);
+            count.over(&this, i64::from(EINTR.to_errno()));
             return drop(Busy::from_async(this));
         }
         let part = this.pending.part.load();
@@ -601,9 +660,9 @@ fn end(this: ARef<Reaped<Buffer>>, part: &Part, result: Result<usize>) {
 
 /// What is done once, before the first part: finding the way, then, for writes, contract section
 /// 9.8. Nothing has moved when it fails. May sleep.
-fn prepare(driver: &Driver, request: &Request, count: &mut Count) -> Result<Prepared> {
-    let way = find_path(driver, request)?;
-    count.way = Some(way);
+fn prepare(driver: &Driver, request: &Request, count: &mut Count, sync: bool) -> Result<Prepared> {
+    let way = find_path(driver, request, count)?;
+    count.submitted(request, way, sync);
     let kept_out = match request.direction {
         Direction::Read => None,
         Direction::Write => prepare_write(driver, request)?,
@@ -621,7 +680,7 @@ struct Prepared {
 }
 
 /// Finds the way between this file and this GPU, and prepares the buffer for it. May sleep.
-fn find_path(driver: &Driver, request: &Request) -> Result<Way> {
+fn find_path(driver: &Driver, request: &Request, count: &Count) -> Result<Way> {
     let buffer: &BufferRef = request.busy.buffer();
     let vendors = &driver.vendors;
     match buffer.approved.covers(vendors, &request.file) {
@@ -639,11 +698,17 @@ fn find_path(driver: &Driver, request: &Request) -> Result<Way> {
             Ok(way)
         }
         Err(refusal) => {
-            driver.totals.count(refusal.total());
+            let (total, errno) = (refusal.total(), refusal.errno());
+            driver.totals.count(total);
+            trace::refuse(|| {
+                let reason = total.name().trim_start_matches("refused_");
+                let gpu = buffer.gpu_number();
+                (gpu, count.device, count.direction, reason, errno.to_errno())
+            });
             if driver.path_log.allows() {
                 pr_warn!("{}\n", refusal);
             }
-            Err(refusal.errno())
+            Err(errno)
         }
     }
 }

@@ -5,6 +5,7 @@
 #include "../../include/nv_p2p.h"
 #include "../../include/nvfs_dma_ops.h"
 #include "../helpers/helpers.h"
+#include "../helpers/events.h"
 #include "../helpers/request.h"
 #include "../helpers/topology.h"
 #include "../helpers/shadow.h"

@@ -83,6 +83,11 @@ void nvfs_helper_sg_set_dma(struct scatterlist *sg, dma_addr_t addr, unsigned in
 	sg_dma_len(sg) = len;
 }
 
+dma_addr_t nvfs_helper_sg_dma_address(struct scatterlist *sg)
+{
+	return sg_dma_address(sg);
+}
+
 unsigned int nvfs_helper_sg_dma_len(struct scatterlist *sg)
 {
 	return sg_dma_len(sg);

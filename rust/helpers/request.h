@@ -38,6 +38,7 @@ void nvfs_helper_sg_mark_end(struct scatterlist *sg);
 void nvfs_helper_sg_unmark_end(struct scatterlist *sg);
 struct scatterlist *nvfs_helper_sg_next(struct scatterlist *sg);
 void nvfs_helper_sg_set_dma(struct scatterlist *sg, dma_addr_t addr, unsigned int len);
+dma_addr_t nvfs_helper_sg_dma_address(struct scatterlist *sg);
 unsigned int nvfs_helper_sg_dma_len(struct scatterlist *sg);
 
 #endif /* NVFS_REQUEST_H */

@@ -81,8 +81,9 @@ pub trait Target: Send + Sync + Sized + 'static {
     /// [`release`](Self::release). `false`: there is no transfer.
     fn hold(&self) -> bool;
 
-    /// A segment is given back. `false`: none was out.
-    fn release(&self) -> bool;
+    /// A segment is given back, by who says that it is `len` bytes at a bus address. `false`: none
+    /// was out.
+    fn release(&self, address: u64, len: usize) -> bool;
 
     /// What `peer` reaches the device memory of `len` bytes at `at` by: as much of it as is
     /// contiguous there.
@@ -97,8 +98,8 @@ pub trait Target: Send + Sync + Sized + 'static {
     /// These bytes cannot be moved by DMA: forget that they were started.
     fn failed(&self, at: usize, len: usize);
 
-    /// A segment was handed out to `peer`.
-    fn counted(&self, peer: &Function);
+    /// A segment of `len` bytes at a bus address was handed out to `peer`.
+    fn handed_out(&self, peer: &Function, address: u64, len: usize);
 
     /// Whether these bytes are part of the transfer under way.
     fn is_under_way(&self, at: usize, len: usize) -> bool;
@@ -400,7 +401,7 @@ unsafe fn step<T: Target>(
                 (*iter).status = 0;
             }
             if let Some(peer) = &peer {
-                owner.counted(peer);
+                owner.handed_out(peer, run.address, run.len);
             }
             (1, ARef::into_raw(owner).as_ptr().cast())
         }
@@ -496,8 +497,8 @@ unsafe extern "C" fn iter_next<T: Target>(
 unsafe extern "C" fn dma_unmap_page<T: Target>(
     _device: *mut bindings::device,
     cookie: *mut c_void,
-    _address: bindings::dma_addr_t,
-    _len: usize,
+    address: bindings::dma_addr_t,
+    len: usize,
     _direction: bindings::dma_data_direction,
 ) -> c_int {
     let Some(object) = NonNull::new(cookie.cast::<Reaped<T>>()) else {
@@ -505,7 +506,7 @@ unsafe extern "C" fn dma_unmap_page<T: Target>(
     };
     // SAFETY: By the safety requirements each segment has left a reference.
     let owner = unsafe { ARef::from_raw(object) };
-    owner.release();
+    owner.release(address, len);
     0
 }
 
@@ -873,7 +874,13 @@ unsafe fn release_entries<T: Target>(sgl: *mut bindings::scatterlist, nents: c_i
         // SAFETY: An entry of the list.
         let (page, offset) = unsafe { (bindings::nvfs_helper_sg_page(entry), (*entry).offset) };
         // SAFETY: As above.
-        if page.is_null() || unsafe { bindings::nvfs_helper_sg_dma_len(entry) } == 0 {
+        let (address, len) = unsafe {
+            (
+                bindings::nvfs_helper_sg_dma_address(entry),
+                bindings::nvfs_helper_sg_dma_len(entry),
+            )
+        };
+        if page.is_null() || len == 0 {
             continue;
         }
         // SAFETY: The driver holds the pages of its list.
@@ -882,7 +889,7 @@ unsafe fn release_entries<T: Target>(sgl: *mut bindings::scatterlist, nents: c_i
         };
         // SAFETY: As above. It is not given back twice.
         unsafe { bindings::nvfs_helper_sg_set_dma(entry, 0, 0) };
-        if place.owner.release() {
+        if place.owner.release(address, len as usize) {
             released += 1;
             // SAFETY: The segment's own reference, left by `dma_map_sg_attrs`.
             drop(unsafe { ARef::from_raw(NonNull::from(&*place.owner)) });
@@ -934,7 +941,9 @@ unsafe extern "C" fn dma_map_sg_attrs<T: Target>(
                 each_part::<T>(entry, |owner, at, len| owner.started(at, len));
                 bindings::nvfs_helper_sg_set_dma(entry, address, (*entry).length);
             }
-            owner.counted(&peer);
+            // SAFETY: As above.
+            let len = unsafe { (*entry).length as usize };
+            owner.handed_out(&peer, address, len);
             // Given back by `release_entries`.
             let _ = ARef::into_raw(owner);
             taken += 1;

@@ -29,6 +29,7 @@ pub mod ratelimit;
 pub mod reaper;
 pub mod shadow;
 pub mod symbol;
+pub mod trace;
 pub mod vma;
 
 const __LOG_PREFIX: &[u8] = b"nvidia-fs\0";

@@ -262,7 +262,7 @@ impl Kept {
 
     /// Keeps a result for later.
     pub(super) fn put_off(&self, result: &Result<usize>) {
-        self.result.store(super::told(result), Relaxed);
+        self.result.store(super::bytes_or_errno(result), Relaxed);
     }
 
     /// The result that was kept.

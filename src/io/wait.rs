@@ -78,7 +78,7 @@ impl Waiter {
         if self.state.load(Acquire) == NOBODY {
             return Found::Nobody;
         }
-        self.result.store(super::told(result), Relaxed);
+        self.result.store(super::bytes_or_errno(result), Relaxed);
         if self.state.xchg(NOBODY, Full) == GONE {
             return Found::Gone;
         }
