@@ -444,6 +444,35 @@ static void test_reset(void)
 	tap_is(nvfs_write_text(NVFS_PROC "counters", "0"), -EACCES, "which cannot be written");
 }
 
+/* Averages over a window of whole seconds, which begins with the reset. */
+static void test_rates(struct nvfs_buffer *buf, int file)
+{
+	long long count = 0, rate, latency;
+	double start, early, late;
+
+	nvfs_write_text(NVFS_PROC "stats", "0");
+	start = nvfs_seconds();
+	for (; nvfs_seconds() < start + 1.2; count++)
+		nvfs_read(buf, file, 0, MIB, 0);
+	early = nvfs_seconds() - start;
+	rate = nvfs_stat("Reads", "Bandwidth(MiB/s)");
+	late = nvfs_seconds() - start + 0.01;
+	latency = nvfs_stat("Reads", "Avg-Latency(usec)");
+	tap_ok(rate >= count / (long long)late && rate <= count / (long long)early,
+	       "19.8: Bandwidth: MiB by whole seconds");
+	tap_ok(latency > 0 && latency <= early * 1000000 / count,
+	       "19.8: Avg-Latency: not 0, and no more than the time that there was");
+	tap_diag("%lld MiB in %.2f to %.2f s: %lld MiB/s, %lld us", count, early, late, rate,
+		 latency);
+	nvfs_read(buf, file, 0, MIB, 0);
+	if (nvfs_seconds() - start - late < 0.9)
+		tap_ok(nvfs_stat("Reads", "Bandwidth(MiB/s)") == rate &&
+		       nvfs_stat("Reads", "Avg-Latency(usec)") == latency,
+		       "19.8: both stay for a second");
+	tap_is(nvfs_stat("Writes", "Bandwidth(MiB/s)") + nvfs_stat("Writes", "Avg-Latency(usec)"),
+	       0, "19.8: those of writes do not move");
+}
+
 static int test_p2pdma(const char *directory, const char *other, const char *far)
 {
 	struct nvfs_buffer buf;
@@ -466,6 +495,7 @@ static int test_p2pdma(const char *directory, const char *other, const char *far
 	test_cache(&buf, file, path);
 	test_callback();
 	test_reset();
+	test_rates(&buf, file);
 	test_threads(directory);
 	test_file_system_errors(&buf, file, path);
 	nvfs_unregister(&buf);
