@@ -65,6 +65,10 @@ use nvfs_kernel::{
         Run, //
     },
     extents::Extent,
+    fault::{
+        self,
+        Point, //
+    },
     gpu::{
         self,
         PinError,
@@ -271,6 +275,9 @@ fn make_mapping(driver: ArcBorrow<'_, Driver>, vma: &VmaNew) -> Result {
     if vma.flags() & (wanted | flags::EXEC) != wanted {
         return Err(EINVAL);
     }
+    if fault::fires(Point::InsertPage) {
+        return Err(ENOMEM);
+    }
     let life = Life::new()?;
     let buffer = Reaped::new(
         &driver.reaper,
@@ -364,6 +371,9 @@ impl Busy {
     /// transfer under way, or its GPU memory is gone.
     pub(crate) fn take(cpuvaddr: u64) -> Result<Self> {
         let (buffer, _) = find(cpuvaddr)?;
+        if fault::fires(Point::State) {
+            return Err(EBUSY);
+        }
         buffer
             .life
             .change(Word::begin_io)
@@ -487,11 +497,17 @@ impl Binding {
     /// Makes the memory known to the peer that a storage driver came with last, if it is not.
     /// Whether it did. May sleep. Errors: see [`PinnedGpu::map_for`].
     pub(crate) fn map_wanted(&self) -> Result<bool> {
+        if self.pin.wants_peer() && fault::fires(Point::Dma) {
+            return Err(EIO);
+        }
         self.pin.map_wanted()
     }
 
     /// Makes the memory known to a peer. May sleep. Errors: see [`PinnedGpu::map_for`].
     pub(crate) fn map_for(&self, peer: &Function) -> Result {
+        if fault::fires(Point::Dma) {
+            return Err(EIO);
+        }
         self.pin.map_for(peer)
     }
 
@@ -766,7 +782,7 @@ pub(crate) fn map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result {
 fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result<u64> {
     let (buffer, len) = find(args.cpuvaddr)?;
     let shadow = u64::from(args.sbuf_block) * BLOCK;
-    if shadow == 0 || shadow > len {
+    if shadow == 0 || shadow > len || fault::fires(Point::PinShadow) {
         return Err(EINVAL);
     }
     let meta = Arc::new(Meta::new(args.end_fence_addr)?, GFP_KERNEL)?;
@@ -785,6 +801,10 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result<u64> {
         range.pinned_len(),
         owner,
     )
+    .and_then(|made| match fault::fires(Point::P2pPage) {
+        true => Err(PinError::Other(EFAULT)),
+        false => Ok(made),
+    })
     .map_err(|e| explain(driver, &range, e))?;
     let pages = addresses(&layout.extents)?;
     let phys = layout.extents.first().map(|extent| extent.phys);

@@ -5,9 +5,15 @@
 
 use crate::holes::Region;
 use kernel::prelude::*;
-use nvfs_kernel::pin::{
-    publish,
-    PinnedUser, //
+use nvfs_kernel::{
+    fault::{
+        self,
+        Point, //
+    },
+    pin::{
+        publish,
+        PinnedUser, //
+    },
 };
 
 const FENCE: usize = 0;
@@ -40,6 +46,9 @@ impl Meta {
         let address = usize::try_from(address).map_err(|_| EINVAL)?;
         if address == 0 {
             return Err(EINVAL);
+        }
+        if fault::fires(Point::PinFence) {
+            return Err(EFAULT);
         }
         Ok(Self(PinnedUser::new(address)?))
     }

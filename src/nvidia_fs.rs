@@ -39,6 +39,7 @@ use kernel::{
 };
 use nvfs_kernel::{
     chardev,
+    fault,
     gpu,
     modinfo,
     modules,
@@ -65,6 +66,7 @@ modinfo!("softdep=", "pre: nvidia");
 /// all buffers are gone, then what they used.
 struct NvidiaFs {
     _nodes: chardev::Registration<Driver>,
+    _faults: fault::Directory,
     _proc: Option<procfs::Dir<Driver>>,
     _events: Pin<KBox<pci_events::Events<Driver>>>,
     _reaper: Reaper,
@@ -107,6 +109,7 @@ impl kernel::Module for NvidiaFs {
         }
         Ok(Self {
             _nodes: registration,
+            _faults: fault::Directory::new(),
             _proc: proc,
             _events: events,
             _reaper: reaper,

@@ -6,6 +6,7 @@
 #include "../../include/nvfs_dma_ops.h"
 #include "../helpers/helpers.h"
 #include "../helpers/events.h"
+#include "../helpers/faults.h"
 #include "../helpers/request.h"
 #include "../helpers/topology.h"
 #include "../helpers/shadow.h"

@@ -11,6 +11,7 @@ pub mod chardev;
 pub mod completion;
 pub mod dma_ops;
 pub mod extents;
+pub mod fault;
 pub mod file;
 pub mod gpu;
 pub mod kiocb;

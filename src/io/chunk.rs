@@ -28,9 +28,15 @@ use kernel::{
         Relaxed, //
     },
 };
-use nvfs_kernel::kiocb::{
-    Direction,
-    Segment, //
+use nvfs_kernel::{
+    fault::{
+        self,
+        Point, //
+    },
+    kiocb::{
+        Direction,
+        Segment, //
+    },
 };
 
 /// One call of the file system.
@@ -58,6 +64,9 @@ impl Part {
     /// What comes after the first `done` bytes: at most `most` bytes of it. `EIO` for what does not
     /// fit through the shadow memory.
     pub(super) fn next(request: &Request, way: Way, done: u64, most: u64) -> Result<Self> {
+        if fault::fires(Point::RwVerifyArea) {
+            return Err(EFAULT);
+        }
         let left = request.range.size() - done;
         let pos = request.range.offset() + done;
         let offset = request.gpu_offset + done;
