@@ -376,8 +376,8 @@ impl Io {
         let mut count = self.count;
         let prepared = prepare(driver, &self.request, &mut count, true)
             .inspect_err(|_| driver.stats.count(count.tally.err));
-        let done = prepared
-            .and_then(|ready| parts(driver, &mut self.request, ready.way, count, wait));
+        let done =
+            prepared.and_then(|ready| parts(driver, &mut self.request, ready.way, count, wait));
         // If not, its completion does it.
         if self.request.busy.ends_here() {
             count.over(self.request.busy.buffer(), told(&done));
