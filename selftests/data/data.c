@@ -172,6 +172,9 @@ static void matrix(char **paths)
 			if (fd < 0)
 				tap_bail("%s: %s", *path, strerror(errno));
 			for (i = 0; i < 5 && sizes[i] <= largest; i++) {
+				/* In chunks this is 17 MiB again, only longer. */
+				if (callback && mode && sizes[i] == GPU_SIZE)
+					continue;
 				one(&buf, *path, fd, false, false, sizes[i], mode, 0);
 				one(&buf, *path, fd, false, true, sizes[i], mode, 12 * KIB);
 				one(&buf, *path, fd, true, false, sizes[i], mode, 3 * MIB);
