@@ -112,10 +112,13 @@ def images():
     recipe = hashlib.sha256(repr((EXT4, XFS, MD_CHUNK)).encode())
     folder = f"{WORK}/images/{recipe.hexdigest()[:16]}"
     os.makedirs(folder, exist_ok=True)
+    # The two halves of the array must be of one file system: one run at a time makes them.
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     ext4 = once(f"{folder}/ext4", lambda new: mkfs(new, 8 * GIB, *EXT4))
     xfs = once(f"{folder}/xfs", lambda new: mkfs(new, 8 * GIB, *XFS))
     md = once(f"{folder}/md", lambda new: mkfs(new, 2 * GIB, *EXT4))
-    return {
+    drives = {
         "ext4": ext4,
         "xfs": xfs,
         "md0": once(f"{folder}/md0", lambda new: stripe(md, new, 0)),
@@ -123,6 +126,8 @@ def images():
         "raw": once(f"{folder}/raw", lambda new: sparse(new, 8 * GIB)),
         "far": ext4,
     }
+    os.close(lock)
+    return drives
 
 
 def base_initramfs(kernel):
