@@ -18,4 +18,7 @@ install: modules
 demo check lint:
 	selftests/vm/$@
 
-.PHONY: modules clean install demo check lint
+check-long:
+	selftests/vm/check --long
+
+.PHONY: modules clean install demo check check-long lint
