@@ -504,10 +504,26 @@ unsafe extern "C" fn dma_unmap_page<T: Target>(
     let Some(object) = NonNull::new(cookie.cast::<Reaped<T>>()) else {
         return IO_ERROR;
     };
-    // SAFETY: By the safety requirements each segment has left a reference.
-    let owner = unsafe { ARef::from_raw(object) };
-    owner.release(address, len);
+    // SAFETY: By the safety requirements the object has a segment out, which holds it.
+    unsafe { give_back(object, address, len) };
     0
+}
+
+/// Gives a segment of `owner` back, and with it the reference that it held. `false`, and nothing is
+/// dropped, when none was out.
+///
+/// # Safety
+///
+/// `owner` is a live object.
+unsafe fn give_back<T: Target>(owner: NonNull<Reaped<T>>, address: u64, len: usize) -> bool {
+    // SAFETY: By the safety requirements.
+    let was_out = unsafe { owner.as_ref() }.release(address, len);
+    if was_out {
+        // SAFETY: Each segment has left a reference when it was handed out, and this one is now
+        // taken off the count of those that are out.
+        drop(unsafe { ARef::from_raw(owner) });
+    }
+    was_out
 }
 
 // --- The functions of the table for scatterlists.
@@ -889,10 +905,9 @@ unsafe fn release_entries<T: Target>(sgl: *mut bindings::scatterlist, nents: c_i
         };
         // SAFETY: As above. It is not given back twice.
         unsafe { bindings::nvfs_helper_sg_set_dma(entry, 0, 0) };
-        if place.owner.release(address, len as usize) {
+        // SAFETY: `place` holds the owner.
+        if unsafe { give_back(NonNull::from(&*place.owner), address, len as usize) } {
             released += 1;
-            // SAFETY: The segment's own reference, left by `dma_map_sg_attrs`.
-            drop(unsafe { ARef::from_raw(NonNull::from(&*place.owner)) });
         }
     }
     released
