@@ -593,12 +593,14 @@ fn told(result: &Result<i64>) -> i64 {
     }
 }
 
-/// As `told`, of a count.
-fn bytes_or_errno(result: &Result<usize>) -> i64 {
-    match result {
-        Ok(bytes) => *bytes as i64,
-        Err(e) => i64::from(e.to_errno()),
-    }
+/// A result as one number, for an atomic: bytes, or a negative errno.
+fn pack(result: &Result<usize>) -> i64 {
+    told(&result.map(|bytes| bytes as i64))
+}
+
+/// Undoes [`pack`].
+fn unpack(told: i64) -> Result<usize> {
+    usize::try_from(told).map_err(|_| i32::try_from(told).map_or(EIO, Error::from_errno))
 }
 
 impl Completed for Buffer {

@@ -271,12 +271,11 @@ impl Kept {
 
     /// Keeps a result for later.
     pub(super) fn put_off(&self, result: &Result<usize>) {
-        self.result.store(super::bytes_or_errno(result), Relaxed);
+        self.result.store(super::pack(result), Relaxed);
     }
 
     /// The result that was kept.
     pub(super) fn result(&self) -> Result<usize> {
-        let told = self.result.load(Relaxed);
-        usize::try_from(told).map_err(|_| i32::try_from(told).map_or(EIO, Error::from_errno))
+        super::unpack(self.result.load(Relaxed))
     }
 }

@@ -69,8 +69,7 @@ impl Waiter {
             // The completion was first, and is about to tell.
             self.done.wait();
         }
-        let told = self.result.load(Relaxed);
-        Some(usize::try_from(told).map_err(|_| i32::try_from(told).map_or(EIO, Error::from_errno)))
+        Some(super::unpack(self.result.load(Relaxed)))
     }
 
     /// The transfer is over. Callable in any context.
@@ -78,7 +77,7 @@ impl Waiter {
         if self.state.load(Acquire) == NOBODY {
             return Found::Nobody;
         }
-        self.result.store(super::bytes_or_errno(result), Relaxed);
+        self.result.store(super::pack(result), Relaxed);
         if self.state.xchg(NOBODY, Full) == GONE {
             return Found::Gone;
         }
