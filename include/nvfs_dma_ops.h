@@ -101,7 +101,8 @@ struct nvfs_dma_ops_v1 {
 
 	/*
 	 * Undoes map_sg: the number of entries undone; 0 when none has GPU pages, so that
-	 * the caller has to unmap the list itself; or NVFS_IO_ERROR. Any context.
+	 * the caller has to unmap the list itself; NVFS_IO_ERROR for a mixed list. After a failed
+	 * map_sg it undoes nothing and returns `nents`. Any context.
 	 */
 	int (*unmap_sg)(struct device *dev, struct scatterlist *sgl, int nents,
 			enum dma_data_direction dir);
