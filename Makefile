@@ -18,7 +18,7 @@ install: modules
 demo check lint:
 	selftests/vm/$@
 
-check-long:
-	selftests/vm/check --long
+check-long check-debug:
+	selftests/vm/check --$(@:check-%=%)
 
-.PHONY: modules clean install demo check check-long lint
+.PHONY: modules clean install demo check check-long check-debug lint

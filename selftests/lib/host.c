@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <string.h>
-#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -67,9 +69,39 @@ static int host_read_line(char *reply, size_t size)
 	return 0;
 }
 
+/*
+ * One process at a time speaks to the host. Its turn is a listening socket, which the kernel ends
+ * with the process; the others read from it until then. The debug kernel has no file locks.
+ */
+static int host_turn(void)
+{
+	static const struct sockaddr_un name = { AF_UNIX, "\0host" };
+	const socklen_t size = offsetof(struct sockaddr_un, sun_path) + sizeof("\0host") - 1;
+
+	for (;;) {
+		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		char c;
+
+		if (fd < 0)
+			return -errno;
+		if (!bind(fd, (const struct sockaddr *)&name, size)) {
+			if (!listen(fd, 64))
+				return fd;
+		} else if (errno == EADDRINUSE) {
+			if (!connect(fd, (const struct sockaddr *)&name, size))
+				while (read(fd, &c, 1) < 0 && errno == EINTR)
+					;
+			close(fd);
+			continue;
+		}
+		close(fd);
+		return -EIO;
+	}
+}
+
 int host_request(const char *line, char *reply, size_t size)
 {
-	int ret;
+	int turn, ret;
 
 	if (!size || strchr(line, '\n'))
 		return -EINVAL;
@@ -77,14 +109,15 @@ int host_request(const char *line, char *reply, size_t size)
 	ret = host_fd < 0 ? host_open() : 0;
 	if (ret)
 		return ret;
-	if (flock(host_fd, LOCK_EX))
-		return -errno;
+	turn = host_turn();
+	if (turn < 0)
+		return turn;
 	ret = host_write(line, strlen(line));
 	if (!ret)
 		ret = host_write("\n", 1);
 	if (!ret)
 		ret = host_read_line(reply, size);
-	flock(host_fd, LOCK_UN);
+	close(turn);
 	if (!ret && !strncmp(reply, "error", 5))
 		ret = -EREMOTEIO;
 	return ret;

@@ -30,10 +30,10 @@ BUILD = os.environ["NVFS_BUILD"]
 GIB = 1 << 30
 MD_CHUNK = 64 << 10
 
-# The kernel's folder and what it is told at boot.
+# The kernel's folder, what it is told at boot, and how much more time it gets.
 FLAVOURS = {
-    "stock": ("/kernel", ""),
-    "debug": ("/kernel-debug", "kasan_multi_shot kmemleak=on"),
+    "stock": ("/kernel", "", 1),
+    "debug": ("/kernel-debug", "kasan_multi_shot kmemleak=on", 4),
 }
 CPUS = {"max": "max,la57=off", "epyc": "EPYC"}
 # QEMU's device (before all others) and the kernel's options.
@@ -56,7 +56,8 @@ def arguments():
     p.add_argument("--topology", choices=TOPOLOGIES, default="switch")
     p.add_argument("--bar", default="256M", metavar="SIZE", help="of each GPU, with M or G")
     p.add_argument("--smp", type=int, default=2, metavar="N")
-    p.add_argument("--timeout", type=float, default=240, metavar="SECONDS")
+    p.add_argument("--timeout", type=float, default=240, metavar="SECONDS",
+                   help="four times as much on the debug kernel")
     p.add_argument("--flavour", choices=FLAVOURS, default="stock")
     p.add_argument("--hook", action="store_true", help="the drives' driver is selftests/nvme_hook")
     p.add_argument("--append", default="", metavar="TEXT",
@@ -301,7 +302,7 @@ def memory_and_drives(folder, bar):
 
 def qemu_command(opts, folder, lines):
     """LINES: file descriptors of the suite's output, the requests, the kernel's console, the monitor."""
-    kernel, kernel_options = FLAVOURS[opts.flavour]
+    kernel, kernel_options, _ = FLAVOURS[opts.flavour]
     iommu, iommu_options = IOMMUS[opts.iommu]
     command = ["qemu-system-x86_64", *machine(opts.smp), "-cpu", CPUS[opts.cpu],
                "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-net", "none"]
@@ -347,10 +348,11 @@ def boot(opts, folder, judge):
     readers = [supervise.Lines(output, suite_line), supervise.Lines(console, kernel_line)]
     files = {name: f"{folder}/{name}" for name in GPUS + DRIVES}
     supervise.Control(requests, supervise.Monitor(monitor), files, lambda text: log.write(text + "\n"))
+    limit = opts.timeout * FLAVOURS[opts.flavour][2]
     try:
-        code = qemu.wait(opts.timeout)
+        code = qemu.wait(limit)
     except subprocess.TimeoutExpired:
-        judge.problem(f"time limit of {opts.timeout:g} s")
+        judge.problem(f"time limit of {limit:g} s")
         qemu.kill()
         code = qemu.wait()
     for reader in readers:

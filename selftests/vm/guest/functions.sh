@@ -40,9 +40,22 @@ plan() {
 	count=0
 }
 
+# no_leaks: asks kmemleak, which takes an object of five seconds for lost when two scans find no
+# pointer to it.
+no_leaks() {
+	leaks=/sys/kernel/debug/kmemleak
+	sleep 6
+	echo scan > $leaks && echo scan > $leaks && cat $leaks > /tmp/leaks || return
+	[ ! -s /tmp/leaks ] || { sed 's/^/# /' /tmp/leaks | head -n 60; return 1; }
+}
+
 # finish: the last line of every suite.
 finish() {
 	plan
+	if [ "$TB_FLAVOUR" = debug ]; then
+		check "kmemleak finds nothing" no_leaks
+		plan
+	fi
 	exit $((failed > 0))
 }
 
