@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The functions of the table for the block layer's iterator: contract section 16.
+
+use super::{
+    give_back,
+    request::{
+        fail_request,
+        is_plain,
+        is_usable,
+        owner,
+        Cursor,
+        Owner, //
+    },
+    resolve,
+    room,
+    Fault,
+    Segment,
+    Target,
+    IO_ERROR, //
+};
+use crate::{
+    bindings,
+    pci::Function,
+    reaper::Reaped, //
+};
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::aref::ARef, //
+};
+
+/// The next segment of a request whose pages are all of one owner. Moves the cursor behind it.
+/// `Ok(None)`: no data left.
+fn next_segment<T: Target>(
+    cursor: &mut Cursor,
+    peer: &Function,
+) -> Result<Option<Segment<T>>, Fault> {
+    let mut segment: Option<Segment<T>> = None;
+    while let Some(piece) = cursor.piece() {
+        // SAFETY: The piece is part of the request that the cursor is in.
+        let Some((place, at)) = (unsafe { resolve::<T>(piece.page, piece.offset) }) else {
+            break;
+        };
+        let len = piece.len.min(room(&place, piece.offset));
+        let run = place.owner.bus(at, len, peer).ok_or(Fault::NoAddress)?;
+        match &mut segment {
+            None => {
+                place.owner.started(at, run.len);
+                segment = Some((place.owner, run));
+            }
+            Some((owner, whole)) => {
+                let follows = whole.address.checked_add(whole.len as u64) == Some(run.address);
+                if !follows || !run.joins || !core::ptr::eq(&**owner, &*place.owner) {
+                    break;
+                }
+                owner.started(at, run.len);
+                whole.len += run.len;
+            }
+        }
+        cursor.advance(run.len);
+        if run.len < len {
+            break;
+        }
+    }
+    // Last, so that no failure above leaves it held.
+    match &segment {
+        Some((owner, _)) if !owner.hold() => Err(Fault::NoAddress),
+        _ => Ok(segment),
+    }
+}
+
+/// One step of the iterator: 1 with a segment; 0 without, and then the status tells.
+///
+/// # Safety
+///
+/// The arguments are those of a driver that maps `request` for `device`, with `iter` positioned.
+unsafe fn step<T: Target>(
+    request: *mut bindings::request,
+    device: *mut bindings::device,
+    iter: *mut bindings::blk_dma_iter,
+) -> (c_int, *mut c_void) {
+    // SAFETY: By the safety requirements.
+    let mut cursor = unsafe {
+        Cursor {
+            bio: (*iter).iter.bio,
+            iter: (*iter).iter.iter,
+        }
+    };
+    let Some(piece) = cursor.piece() else {
+        return (0, null_mut());
+    };
+    // SAFETY: The piece is part of the request.
+    if unsafe { !T::space().contains(piece.page.wrapping_add(piece.offset / PAGE_SIZE)) } {
+        return (0, null_mut());
+    }
+    // SAFETY: By the safety requirements.
+    let peer = unsafe { Function::borrow(device) };
+    // SAFETY: As above.
+    let segment = match (&peer, unsafe { is_usable(request) }) {
+        (Some(peer), true) => next_segment::<T>(&mut cursor, peer),
+        _ => Err(Fault::NoAddress),
+    };
+    match segment {
+        Ok(Some((owner, run))) => {
+            // SAFETY: The iterator is the driver's to be written by us.
+            unsafe {
+                (*iter).iter.bio = cursor.bio;
+                (*iter).iter.iter = cursor.iter;
+                (*iter).addr = run.address;
+                // A request has at most `MAX_PAYLOAD` bytes.
+                (*iter).len = run.len as u32;
+                (*iter).status = 0;
+            }
+            if let Some(peer) = &peer {
+                owner.handed_out(peer, run.address, run.len);
+            }
+            (1, ARef::into_raw(owner).as_ptr().cast())
+        }
+        Ok(None) => (0, null_mut()),
+        Err(_) => {
+            // SAFETY: By the safety requirements.
+            unsafe { refuse::<T>(request, iter) };
+            (0, null_mut())
+        }
+    }
+}
+
+/// Refuses a request that has shadow pages.
+///
+/// # Safety
+///
+/// As for [`step`].
+unsafe fn refuse<T: Target>(request: *mut bindings::request, iter: *mut bindings::blk_dma_iter) {
+    // SAFETY: By the safety requirements.
+    unsafe {
+        (*iter).status = bindings::nvfs_blk_sts_NVFS_BLK_STS_IOERR as bindings::blk_status_t;
+        fail_request::<T>((*request).bio);
+    }
+}
+
+/// # Safety
+///
+/// Only for storage drivers that map `request`, with an `iter` of their own.
+pub(super) unsafe extern "C" fn iter_start<T: Target>(
+    request: *mut bindings::request,
+    device: *mut bindings::device,
+    _state: *mut bindings::dma_iova_state,
+    iter: *mut bindings::blk_dma_iter,
+    cookie: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: By the safety requirements.
+    if iter.is_null() || unsafe { !is_plain(request) } {
+        return 0;
+    }
+    // SAFETY: As above.
+    let bio = unsafe { (*request).bio };
+    // SAFETY: As above.
+    match unsafe { owner::<T>(bio) } {
+        Owner::None => {
+            // SAFETY: As above.
+            unsafe { (*iter).status = 0 };
+            return 0;
+        }
+        Owner::Mixed(owner) => {
+            owner.fault(Fault::Mixed);
+            // SAFETY: As above.
+            unsafe { refuse::<T>(request, iter) };
+            return 0;
+        }
+        Owner::One(_) => (),
+    }
+    // SAFETY: As above.
+    unsafe {
+        let cursor = Cursor::new(bio);
+        (*iter).iter.bio = cursor.bio;
+        (*iter).iter.iter = cursor.iter;
+        (*iter).status = 0;
+    }
+    // SAFETY: As above; positioned just now.
+    let (result, handle) = unsafe { step::<T>(request, device, iter) };
+    if result == 1 && !cookie.is_null() {
+        // SAFETY: As above.
+        unsafe { *cookie = handle };
+    }
+    result
+}
+
+/// # Safety
+///
+/// As for [`iter_start`], after a call of it for the same request.
+pub(super) unsafe extern "C" fn iter_next<T: Target>(
+    request: *mut bindings::request,
+    device: *mut bindings::device,
+    _state: *mut bindings::dma_iova_state,
+    iter: *mut bindings::blk_dma_iter,
+) -> c_int {
+    if iter.is_null() || request.is_null() {
+        return 0;
+    }
+    // SAFETY: By the safety requirements. The reference of the segment is given back by the
+    // cookie, which is the same for all segments of a request: they have one owner.
+    unsafe { step::<T>(request, device, iter) }.0
+}
+
+/// # Safety
+///
+/// `cookie` is null, or what [`iter_start`] gave, once for each segment.
+pub(super) unsafe extern "C" fn dma_unmap_page<T: Target>(
+    _device: *mut bindings::device,
+    cookie: *mut c_void,
+    address: bindings::dma_addr_t,
+    len: usize,
+    _direction: bindings::dma_data_direction,
+) -> c_int {
+    let Some(object) = NonNull::new(cookie.cast::<Reaped<T>>()) else {
+        return IO_ERROR;
+    };
+    // SAFETY: By the safety requirements the object has a segment out, which holds it.
+    unsafe { give_back(object, address, len) };
+    0
+}

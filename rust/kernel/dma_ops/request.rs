@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The data of a request of the block layer, and whose it is.
+
+use super::{
+    resolve,
+    room,
+    Target,
+    MAX_PAYLOAD, //
+};
+use crate::{
+    bindings,
+    reaper::Reaped, //
+};
+use kernel::{
+    prelude::*,
+    sync::aref::ARef, //
+};
+
+/// A position in the data of a request.
+#[derive(Clone, Copy)]
+pub(super) struct Cursor {
+    pub(super) bio: *mut bindings::bio,
+    pub(super) iter: bindings::bvec_iter,
+}
+
+/// Bytes of one bvec of a request: `len` bytes, `offset` bytes behind the start of `page`.
+pub(super) struct Piece {
+    pub(super) page: *mut bindings::page,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+}
+
+impl Cursor {
+    /// The start of a request.
+    ///
+    /// # Safety
+    ///
+    /// `bio` is null or the first bio of a request that is being mapped, and stays so while the
+    /// cursor is used.
+    pub(super) unsafe fn new(bio: *mut bindings::bio) -> Self {
+        let iter = if bio.is_null() {
+            bindings::bvec_iter::default()
+        } else {
+            // SAFETY: By the safety requirements.
+            unsafe { (*bio).bi_iter }
+        };
+        let mut cursor = Self { bio, iter };
+        cursor.settle();
+        cursor
+    }
+
+    /// Goes on to the next bio that has data, if this one has none left.
+    fn settle(&mut self) {
+        while self.iter.bi_size == 0 && !self.bio.is_null() {
+            // SAFETY: By the safety requirements of `new`.
+            let next = unsafe { (*self.bio).bi_next };
+            if next.is_null() {
+                return;
+            }
+            self.bio = next;
+            // SAFETY: As above.
+            self.iter = unsafe { (*next).bi_iter };
+        }
+    }
+
+    /// What is left of the current bvec. `None` at the end.
+    pub(super) fn piece(&self) -> Option<Piece> {
+        if self.bio.is_null() || self.iter.bi_size == 0 {
+            return None;
+        }
+        // SAFETY: By the safety requirements of `new`, the iterator is inside the bio's table.
+        let bvec =
+            unsafe { bindings::nvfs_helper_bvec_iter_piece((*self.bio).bi_io_vec, &self.iter) };
+        Some(Piece {
+            page: bvec.bv_page,
+            offset: bvec.bv_offset as usize,
+            len: bvec.bv_len as usize,
+        })
+    }
+
+    /// Goes on by `bytes`, which are at most what [`piece`](Self::piece) has.
+    pub(super) fn advance(&mut self, bytes: usize) {
+        let Some(piece) = self.piece() else {
+            return;
+        };
+        // A piece is part of a bio, whose size has 32 bits.
+        let step = bytes.min(piece.len) as c_uint;
+        // SAFETY: By the safety requirements of `new`; the piece has as many bytes.
+        unsafe {
+            bindings::nvfs_helper_bvec_iter_advance_single(
+                (*self.bio).bi_io_vec,
+                &mut self.iter,
+                step,
+            )
+        };
+        self.settle();
+    }
+}
+
+/// Whose pages a request has.
+pub(super) enum Owner<T: Send + Sync + 'static> {
+    /// Ordinary pages only.
+    None,
+    /// Shadow pages of one owner only.
+    One(ARef<Reaped<T>>),
+    /// Shadow pages of one owner, and others.
+    Mixed(ARef<Reaped<T>>),
+}
+
+/// Looks at all pages of a request.
+///
+/// # Safety
+///
+/// As for [`Cursor::new`].
+pub(super) unsafe fn owner<T: Target>(bio: *mut bindings::bio) -> Owner<T> {
+    if T::space().is_empty() {
+        return Owner::None;
+    }
+    // SAFETY: By the safety requirements.
+    let mut cursor = unsafe { Cursor::new(bio) };
+    let mut ordinary = false;
+    let mut first: Option<ARef<Reaped<T>>> = None;
+    let mut mixed = false;
+    while let Some(piece) = cursor.piece() {
+        let mut len = piece.len;
+        // SAFETY: The piece is part of the request.
+        match unsafe { resolve::<T>(piece.page, piece.offset) } {
+            None => ordinary = true,
+            Some((place, _)) => {
+                len = len.min(room(&place, piece.offset));
+                match &first {
+                    None => first = Some(place.owner),
+                    Some(owner) => mixed |= !core::ptr::eq(&**owner, &*place.owner),
+                }
+            }
+        }
+        cursor.advance(len);
+    }
+    match first {
+        None => Owner::None,
+        Some(owner) if ordinary || mixed => Owner::Mixed(owner),
+        Some(owner) => Owner::One(owner),
+    }
+}
+
+/// No part of a request can be moved by DMA to device memory.
+///
+/// # Safety
+///
+/// As for [`Cursor::new`].
+pub(super) unsafe fn fail_request<T: Target>(bio: *mut bindings::bio) {
+    // SAFETY: By the safety requirements.
+    let mut cursor = unsafe { Cursor::new(bio) };
+    while let Some(piece) = cursor.piece() {
+        let mut len = piece.len;
+        // SAFETY: The piece is part of the request.
+        if let Some((place, at)) = unsafe { resolve::<T>(piece.page, piece.offset) } {
+            len = len.min(room(&place, piece.offset));
+            place.owner.failed(at, len);
+        }
+        cursor.advance(len);
+    }
+}
+
+/// A request that can be ours at all: a plain read or write with data.
+///
+/// # Safety
+///
+/// `request` is null or a request that is being mapped.
+pub(super) unsafe fn is_plain(request: *mut bindings::request) -> bool {
+    !request.is_null()
+        // SAFETY: By the safety requirements.
+        && unsafe { !(*request).bio.is_null() }
+        // SAFETY: As above.
+        && unsafe { bindings::nvfs_helper_rq_is_read_or_write(request) }
+}
+
+/// Whether the device memory can be used for a request as a whole.
+///
+/// # Safety
+///
+/// `request` is a request that is being mapped.
+pub(super) unsafe fn is_usable(request: *mut bindings::request) -> bool {
+    // SAFETY: By the safety requirements.
+    unsafe {
+        !bindings::nvfs_helper_rq_has_integrity(request)
+            && bindings::nvfs_helper_rq_payload_bytes(request) <= MAX_PAYLOAD
+    }
+}
