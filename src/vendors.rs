@@ -204,7 +204,7 @@ struct State {
     registered: [Option<Registration>; COUNT],
     /// Why the hooks of those that have some are not used.
     failures: [Option<Failure>; COUNT],
-    /// The counts of loaded modules when we looked for each last, unless it is to be looked for
+    /// The count of changes of modules when we looked for each last, unless it is to be looked for
     /// anyway. The kernel writes to its log whenever a symbol is found that is not for us.
     looked: [Option<u32>; COUNT],
 }
@@ -227,8 +227,8 @@ impl Vendors {
     pub(crate) fn open(&self) {
         let mut state = self.state.lock();
         state.users += 1;
-        // Only what was loaded since the last look can be new.
-        let loaded = Some(modules::loaded());
+        // Only if modules came or went since the last look, there can be news.
+        let changes = Some(modules::changes());
         let State {
             registered,
             failures,
@@ -237,8 +237,8 @@ impl Vendors {
         } = &mut *state;
         let slots = registered.iter_mut().zip(failures).zip(looked);
         for (vendor, ((slot, failure), looked)) in VENDORS.iter().zip(slots) {
-            if slot.is_none() && *looked != loaded {
-                *looked = loaded;
+            if slot.is_none() && *looked != changes {
+                *looked = changes;
                 *slot = offer(vendor, failure);
                 if slot.is_some() {
                     self.registered.fetch_add(1, Relaxed);
@@ -268,7 +268,8 @@ impl Vendors {
             } = &mut *state;
             let slots = registered.iter_mut().zip(failures).zip(looked);
             for ((slot, failure), looked) in slots {
-                if failure.is_some() {
+                // A driver may think better of it, but exports stay as they are.
+                if failure.is_some_and(|why| !matches!(why, Failure::Hidden(_))) {
                     *looked = None;
                 }
                 if slot.take().is_some() {
@@ -340,6 +341,8 @@ impl Vendors {
 /// Why a storage driver's hooks are not used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Failure {
+    /// A pair is not exported for GPL modules.
+    Hidden(&'static Pair),
     /// One function of a pair is missing.
     Half(&'static Pair),
     /// It refused a table, with this error.
@@ -349,6 +352,9 @@ enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Hidden(pair) => {
+                f.write_fmt(fmt!("{} is not exported for GPL modules", pair.register))
+            }
             Self::Half(pair) => f.write_fmt(fmt!(
                 "one of {} and {} is missing",
                 pair.register,
@@ -373,6 +379,7 @@ fn offer(vendor: &'static Vendor, failure: &mut Option<Failure>) -> Option<Regis
                 return Some(registration);
             }
             Err(NotTaken::Absent) => (),
+            Err(NotTaken::Hidden) => why = why.or(Some(Failure::Hidden(pair))),
             Err(NotTaken::Half) => why = why.or(Some(Failure::Half(pair))),
             Err(NotTaken::Refused(e)) => {
                 why = why.or(Some(Failure::Refused(pair, e.to_errno())));

@@ -3,6 +3,7 @@
 #include "request.h"
 
 #include <linux/kallsyms.h>
+#include <linux/kprobes.h>
 
 struct bio_vec nvfs_helper_bvec_iter_piece(const struct bio_vec *bvecs,
 					   const struct bvec_iter *iter)
@@ -91,6 +92,16 @@ dma_addr_t nvfs_helper_sg_dma_address(struct scatterlist *sg)
 unsigned int nvfs_helper_sg_dma_len(struct scatterlist *sg)
 {
 	return sg_dma_len(sg);
+}
+
+bool nvfs_helper_has_function(const char *name)
+{
+	struct kprobe probe = { .symbol_name = name, .flags = KPROBE_FLAG_DISABLED };
+
+	if (register_kprobe(&probe))
+		return false;
+	unregister_kprobe(&probe);
+	return true;
 }
 
 void nvfs_helper_module_name(const void *address, char *name, size_t size)

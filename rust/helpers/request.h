@@ -22,6 +22,12 @@ bool nvfs_helper_rq_is_read_or_write(struct request *rq);
 bool nvfs_helper_rq_has_integrity(struct request *rq);
 unsigned int nvfs_helper_rq_payload_bytes(struct request *rq);
 
+/*
+ * linux/kprobes.h: whether there is a function of that name, exported or not; false also when the
+ * kernel has no kprobes. The probe that this takes is never armed. May sleep.
+ */
+bool nvfs_helper_has_function(const char *name);
+
 /* linux/kallsyms.h: the name of the module that has `address`; "" for the kernel itself. */
 void nvfs_helper_module_name(const void *address, char *name, size_t size);
 

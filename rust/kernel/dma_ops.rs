@@ -20,7 +20,10 @@ use crate::{
         Place,
         Space, //
     },
-    symbol::Symbol, //
+    symbol::{
+        self,
+        Symbol, //
+    }, //
 };
 use core::{
     marker::PhantomData,
@@ -279,7 +282,9 @@ pub struct Pair {
 pub enum NotTaken {
     /// There is no such driver.
     Absent,
-    /// It has one function of the pair only.
+    /// It does not export its functions for GPL modules.
+    Hidden,
+    /// It exports one function of the pair only.
     Half,
     /// Its error.
     Refused(Error),
@@ -299,6 +304,7 @@ impl Registration {
         let unregister = Symbol::get(pair.unregister);
         let (register, unregister) = match (register, unregister) {
             (Some(register), Some(unregister)) => (register, unregister),
+            (None, None) if symbol::exists(pair.register) => return Err(NotTaken::Hidden),
             (None, None) => return Err(NotTaken::Absent),
             _ => return Err(NotTaken::Half),
         };

@@ -257,7 +257,7 @@ impl Driver {
         let functions = match &shared.functions {
             Some(functions) => functions.clone(),
             None => {
-                let loaded = modules::loaded();
+                let loaded = modules::changes();
                 if shared.absent == Some(loaded) {
                     return Err(ENODEV);
                 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many modules were loaded so far, to tell whether a look for new ones can find any.
+//! How often modules came and went so far, to tell whether a look for new ones can find any.
 //!
 //! C headers: `include/linux/module.h`, `include/linux/notifier.h`.
 
@@ -15,14 +15,14 @@ use kernel::{
     types::Opaque, //
 };
 
-static LOADED: Atomic<u32> = Atomic::new(0);
+static CHANGES: Atomic<u32> = Atomic::new(0);
 
-/// Changes each time a module has come. Meaningful while a [`Watch`] lives.
-pub fn loaded() -> u32 {
-    LOADED.load(Relaxed)
+/// Changes each time a module has come, or goes. Meaningful while a [`Watch`] lives.
+pub fn changes() -> u32 {
+    CHANGES.load(Relaxed)
 }
 
-/// Counts the modules that come.
+/// Counts the modules that come and go.
 ///
 /// # Invariants
 ///
@@ -73,8 +73,10 @@ unsafe extern "C" fn notify(
     event: c_ulong,
     _module: *mut c_void,
 ) -> c_int {
-    if event == bindings::module_state_MODULE_STATE_LIVE as c_ulong {
-        LOADED.fetch_add(1, Relaxed);
+    if event == bindings::module_state_MODULE_STATE_LIVE as c_ulong
+        || event == bindings::module_state_MODULE_STATE_GOING as c_ulong
+    {
+        CHANGES.fetch_add(1, Relaxed);
     }
     // NOTIFY_DONE
     0

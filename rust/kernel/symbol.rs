@@ -4,7 +4,7 @@
 //!
 //! Only GPL-only exports are found; the kernel itself says so in its log when it refuses another.
 //!
-//! C header: `include/linux/module.h`.
+//! C headers: `include/linux/module.h`, `include/linux/kprobes.h`.
 
 use crate::bindings;
 use core::ptr::NonNull;
@@ -45,6 +45,13 @@ impl Symbol {
     pub fn module(&self) -> ModuleName {
         ModuleName::of_function(self.address.as_ptr())
     }
+}
+
+/// Whether the kernel or a module has a function `name`, exported or not. `false` also where the
+/// kernel cannot tell. May sleep, and take a while.
+pub(crate) fn exists(name: &CStr) -> bool {
+    // SAFETY: `name` is a C string.
+    unsafe { bindings::nvfs_helper_has_function(name.as_char_ptr()) }
 }
 
 /// The name of a module.
