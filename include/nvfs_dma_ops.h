@@ -132,8 +132,8 @@ struct nvfs_dma_ops_v2 {
 					struct dma_iova_state *state, struct blk_dma_iter *iter);
 
 	/*
-	 * Undoes one segment: 0, or NVFS_IO_ERROR when `cookie` is NULL. Call it once for each; the
-	 * other arguments do not matter. Any context.
+	 * Undoes one segment: 0, or NVFS_IO_ERROR when `cookie` is NULL. Call it once for each, when
+	 * the last one was made; the other arguments do not matter. Any context.
 	 */
 	int (*unmap_page)(struct device *dev, void *cookie, dma_addr_t addr, size_t size,
 			  enum dma_data_direction dir);

@@ -138,6 +138,9 @@ pub(crate) struct Buffer {
     /// What SET_RDMA_REG_INFO said.
     #[pin]
     pub(crate) rdma: rdma::Record,
+    /// Requests that the block layer made of this buffer's data and others'.
+    #[pin]
+    shares: dma_ops::Shares<Buffer>,
     pub(crate) driver: Arc<Driver>,
 }
 
@@ -298,6 +301,7 @@ fn make_mapping(driver: ArcBorrow<'_, Driver>, vma: &VmaNew) -> Result {
             },
             waiter <- Waiter::new(),
             rdma <- rdma::Record::new(),
+            shares <- dma_ops::Shares::new(),
             driver: driver.into(),
         }),
     )?;
@@ -611,6 +615,10 @@ impl dma_ops::Target for Buffer {
         DRIVER
             .read(|driver| driver.peers.priority(index, peer.address()))
             .unwrap_or(u32::MAX)
+    }
+
+    fn shares(&self) -> &dma_ops::Shares<Self> {
+        &self.shares
     }
 
     fn fault(&self, fault: dma_ops::Fault) {

@@ -7,6 +7,7 @@
 #include <linux/kernel_read_file.h>
 #include <linux/gfp.h>
 #include <linux/hardirq.h>
+#include <linux/ioprio.h>
 #include <linux/pagemap.h>
 #include <linux/proc_fs.h>
 #include <linux/rcupdate.h>
@@ -47,6 +48,19 @@ bool nvfs_helper_is_x86(void)
 void nvfs_helper_init_sync_kiocb(struct kiocb *iocb, struct file *file)
 {
 	init_sync_kiocb(iocb, file);
+}
+
+/*
+ * Hints of an I/O priority: the kernel knows 1 to 7, and no driver that can have hooks looks at any.
+ * The block layer merges only what is of one priority, so only such I/O with its like.
+ */
+#define NVFS_IOPRIO_HINT	0x2d8
+
+void nvfs_helper_kiocb_set_apart(struct kiocb *iocb)
+{
+	iocb->ki_ioprio = IOPRIO_PRIO_VALUE_HINT(IOPRIO_PRIO_CLASS(iocb->ki_ioprio),
+						 IOPRIO_PRIO_LEVEL(iocb->ki_ioprio),
+						 NVFS_IOPRIO_HINT);
 }
 
 void nvfs_helper_kiocb_start_write(struct kiocb *iocb)

@@ -38,12 +38,14 @@ use kernel::{
 mod iterator;
 mod list;
 mod request;
+mod shared;
 
 pub use list::{
     Flavour,
     Nvme,
     Plain, //
 };
+pub use shared::Shares;
 
 /// The most payload of one request, in bytes.
 const MAX_PAYLOAD: u32 = bindings::NVFS_MAX_REQUEST_BYTES;
@@ -55,7 +57,7 @@ const NO_INDEX: c_uint = bindings::NVFS_NO_INDEX;
 /// What can be wrong with what a storage driver asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Shadow pages and others, or those of two owners, in one request.
+    /// Shadow pages and others in one request.
     Mixed,
     /// The list has no room for the segments.
     ListFull,
@@ -120,6 +122,9 @@ pub trait Target: Send + Sync + Sized + 'static {
 
     /// How far `peer` is from a device: the smaller the better; `u32::MAX` when not known.
     fn priority(peer: &Function, index: u32) -> u32;
+
+    /// The requests that begin with its data and have others' too.
+    fn shares(&self) -> &Shares<Self>;
 
     /// Counts what went wrong.
     fn fault(&self, fault: Fault);

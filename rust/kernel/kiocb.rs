@@ -174,6 +174,9 @@ unsafe fn start(
             if let Err(e) = to_result(error) {
                 return e.to_errno() as isize;
             }
+            // Hooks do not take requests that have other memory, too.
+            // SAFETY: The iocb is ours until the operation is called.
+            unsafe { bindings::nvfs_helper_kiocb_set_apart(iocb) };
         }
     }
 

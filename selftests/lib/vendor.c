@@ -62,17 +62,39 @@ static void *read_it(void *data)
 	return NULL;
 }
 
-void vendor_start(struct vendor *v, uint64_t at, uint64_t size)
+void vendor_beside(struct vendor *other, const struct vendor *v)
 {
-	int ret = storage_hold(v->control, FAKE_STORAGE_UNMAPPED);
+	*other = *v;
+	memset(&other->buf, 0, sizeof(other->buf));
+	if (gpu_open(&other->gpu, 1) || gpu_info(&other->gpu, &other->info))
+		tap_bail("no second GPU");
+}
+
+static void start(struct vendor *v, uint64_t at, uint64_t size, unsigned int held)
+{
+	int ret;
 
 	v->at = at;
 	v->size = size;
 	v->result = 0;
-	ret = ret ?: -pthread_create(&v->thread, NULL, read_it, v);
-	ret = ret ?: storage_wait_held(v->control, 1);
+	ret = -pthread_create(&v->thread, NULL, read_it, v);
+	ret = ret ?: storage_wait_held(v->control, held);
 	if (ret)
 		tap_bail("no read is held: %d, the read's result %zd", ret, v->result);
+}
+
+void vendor_start(struct vendor *v, uint64_t at, uint64_t size)
+{
+	int ret = storage_hold(v->control, FAKE_STORAGE_UNMAPPED);
+
+	if (ret)
+		tap_bail("reads cannot be held: %d", ret);
+	start(v, at, size, 1);
+}
+
+void vendor_start_beside(struct vendor *v, uint64_t at, uint64_t size)
+{
+	start(v, at, size, 2);
 }
 
 ssize_t vendor_end(struct vendor *v)

@@ -44,11 +44,15 @@ void vendor_open(struct vendor *v, enum fake_storage_table table, const char *di
 int vendor_buffer(struct vendor *v, uint64_t flags);
 void vendor_forget(struct vendor *v);
 
+/* vendor_beside: another one, with the same files, that has buffers on the second GPU. */
+void vendor_beside(struct vendor *other, const struct vendor *v);
+
 /*
  * vendor_start: begins a read to a place in GPU memory, and waits until it is held; ends the
- * program when it never is. vendor_end: lets it go on, and returns its result.
+ * program when it never is. vendor_start_beside: also while another one's is held. vendor_end: lets it go on, and returns its result.
  */
 void vendor_start(struct vendor *v, uint64_t at, uint64_t size);
+void vendor_start_beside(struct vendor *v, uint64_t at, uint64_t size);
 ssize_t vendor_end(struct vendor *v);
 
 /* vendor_shadow: where the read under way begins in the shadow buffer. */

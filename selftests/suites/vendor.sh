@@ -10,6 +10,7 @@ tap sglist plain $disk "$PCI_XFS" "$PCI_RAW"
 tap iterator $disk "$PCI_XFS" "$PCI_RAW"
 for table in nvme plain v2; do
 	tap pages $table $disk "$PCI_XFS" "$PCI_RAW"
+	tap several $table $disk "$PCI_XFS" "$PCI_RAW"
 done
 check "nvidia-fs can be unloaded" rmmod nvidia_fs
 check "and the GPU driver" rmmod fake_nvidia

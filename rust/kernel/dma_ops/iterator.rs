@@ -14,6 +14,10 @@ use super::{
     },
     resolve,
     room,
+    shared::{
+        Handle,
+        Shares, //
+    },
     Fault,
     Segment,
     Target,
@@ -34,7 +38,7 @@ use kernel::{
     sync::aref::ARef, //
 };
 
-/// The next segment of a request whose pages are all of one owner. Moves the cursor behind it.
+/// The next segment of a request whose pages are all shadow pages, all of it of one owner. Moves the cursor behind it.
 /// `Ok(None)`: no data left.
 fn next_segment<T: Target>(
     cursor: &mut Cursor,
@@ -74,7 +78,9 @@ fn next_segment<T: Target>(
     }
 }
 
-/// One step of the iterator: 1 with a segment; 0 without, and then the status tells.
+/// One step of the iterator: 1 with a segment; 0 without, and then the status tells. `keep` is given
+/// the segment, with a reference on its owner that ends when it is given back; it returns the
+/// request's cookie, or `None` if the segment cannot be kept.
 ///
 /// # Safety
 ///
@@ -83,6 +89,7 @@ unsafe fn step<T: Target>(
     request: *mut bindings::request,
     device: *mut bindings::device,
     iter: *mut bindings::blk_dma_iter,
+    keep: impl FnOnce(Segment<T>) -> Option<*mut c_void>,
 ) -> (c_int, *mut c_void) {
     // SAFETY: By the safety requirements.
     let mut cursor = unsafe {
@@ -105,29 +112,67 @@ unsafe fn step<T: Target>(
         (Some(peer), true) => next_segment::<T>(&mut cursor, peer),
         _ => Err(Fault::NoAddress),
     };
-    match segment {
+    let kept = match segment {
+        Ok(None) => return (0, null_mut()),
         Ok(Some((owner, run))) => {
-            // SAFETY: The iterator is the driver's to be written by us.
-            unsafe {
-                (*iter).iter.bio = cursor.bio;
-                (*iter).iter.iter = cursor.iter;
-                (*iter).addr = run.address;
-                // A request has at most `MAX_PAYLOAD` bytes.
-                (*iter).len = run.len as u32;
-                (*iter).status = 0;
-            }
             if let Some(peer) = &peer {
                 owner.handed_out(peer, run.address, run.len);
             }
-            (1, ARef::into_raw(owner).as_ptr().cast())
+            keep((owner, run)).map(|cookie| (cookie, run))
         }
-        Ok(None) => (0, null_mut()),
-        Err(_) => {
-            // SAFETY: By the safety requirements.
-            unsafe { refuse::<T>(request, iter) };
-            (0, null_mut())
-        }
+        Err(_) => None,
+    };
+    let Some((cookie, run)) = kept else {
+        // SAFETY: By the safety requirements.
+        unsafe { refuse::<T>(request, iter) };
+        return (0, null_mut());
+    };
+    // SAFETY: The iterator is the driver's to be written by us.
+    unsafe {
+        (*iter).iter.bio = cursor.bio;
+        (*iter).iter.iter = cursor.iter;
+        (*iter).addr = run.address;
+        // A request has at most `MAX_PAYLOAD` bytes.
+        (*iter).len = run.len as u32;
+        (*iter).status = 0;
     }
+    (1, cookie)
+}
+
+/// Keeps a segment of a request of one owner, who is the cookie.
+fn keep_alone<T: Target>((owner, _): Segment<T>) -> *mut c_void {
+    // Given back by `dma_unmap_page`.
+    ARef::into_raw(owner).as_ptr().cast()
+}
+
+/// Keeps a later segment of a request as the first one was. `None`, and it was given back, when that
+/// cannot be.
+///
+/// # Safety
+///
+/// `request` is being mapped.
+unsafe fn keep_next<T: Target>(
+    request: *mut bindings::request,
+    segment: Segment<T>,
+) -> Option<*mut c_void> {
+    let (owner, run) = &segment;
+    // SAFETY: By the safety requirements.
+    let first = unsafe { Cursor::new((*request).bio) }.piece();
+    // SAFETY: The piece is part of the request.
+    let first = first.and_then(|piece| unsafe { resolve::<T>(piece.page, piece.offset) });
+    let Some((place, _)) = first else {
+        owner.release(run.address, run.len);
+        return None;
+    };
+    let shares = place.owner.shares();
+    if shares.has(request) {
+        return shares.add(request, segment).then(null_mut);
+    }
+    if !core::ptr::eq(&*place.owner, &**owner) {
+        owner.release(run.address, run.len);
+        return None;
+    }
+    Some(keep_alone(segment))
 }
 
 /// Refuses a request that has shadow pages.
@@ -160,7 +205,7 @@ pub(super) unsafe extern "C" fn iter_start<T: Target>(
     // SAFETY: As above.
     let bio = unsafe { (*request).bio };
     // SAFETY: As above.
-    match unsafe { owner::<T>(bio) } {
+    let (first, several) = match unsafe { owner::<T>(bio) } {
         Owner::None => {
             // SAFETY: As above.
             unsafe { (*iter).status = 0 };
@@ -172,8 +217,10 @@ pub(super) unsafe extern "C" fn iter_start<T: Target>(
             unsafe { refuse::<T>(request, iter) };
             return 0;
         }
-        Owner::One(_) => (),
-    }
+        Owner::One(first) => (first, false),
+        Owner::Several(first) => (first, true),
+    };
+    first.shares().begin(request);
     // SAFETY: As above.
     unsafe {
         let cursor = Cursor::new(bio);
@@ -181,11 +228,15 @@ pub(super) unsafe extern "C" fn iter_start<T: Target>(
         (*iter).iter.iter = cursor.iter;
         (*iter).status = 0;
     }
+    let keep = |segment| match several {
+        true => Shares::open(first, request, segment),
+        false => Some(keep_alone(segment)),
+    };
     // SAFETY: As above; positioned just now.
-    let (result, handle) = unsafe { step::<T>(request, device, iter) };
+    let (result, made) = unsafe { step::<T>(request, device, iter, keep) };
     if result == 1 && !cookie.is_null() {
         // SAFETY: As above.
-        unsafe { *cookie = handle };
+        unsafe { *cookie = made };
     }
     result
 }
@@ -202,9 +253,10 @@ pub(super) unsafe extern "C" fn iter_next<T: Target>(
     if iter.is_null() || request.is_null() {
         return 0;
     }
-    // SAFETY: By the safety requirements. The reference of the segment is given back by the
-    // cookie, which is the same for all segments of a request: they have one owner.
-    unsafe { step::<T>(request, device, iter) }.0
+    // SAFETY: By the safety requirements.
+    let keep = |segment| unsafe { keep_next::<T>(request, segment) };
+    // SAFETY: As above.
+    unsafe { step::<T>(request, device, iter, keep) }.0
 }
 
 /// # Safety
@@ -217,6 +269,11 @@ pub(super) unsafe extern "C" fn dma_unmap_page<T: Target>(
     len: usize,
     _direction: bindings::dma_data_direction,
 ) -> c_int {
+    if let Some(handle) = Handle::<T>::of_cookie(cookie) {
+        // SAFETY: By the safety requirements the request has a segment out.
+        unsafe { Handle::give_back(handle) };
+        return 0;
+    }
     let Some(object) = NonNull::new(cookie.cast::<Reaped<T>>()) else {
         return IO_ERROR;
     };

@@ -143,13 +143,13 @@ pub(super) unsafe extern "C" fn blk_rq_map_sg<T: Target, F: Flavour>(
     // SAFETY: As above.
     let bio = unsafe { (*request).bio };
     // SAFETY: As above.
-    let owner = match unsafe { owner::<T>(bio) } {
+    let whole = match unsafe { owner::<T>(bio) } {
         Owner::None => return 0,
         Owner::Mixed(owner) => {
             owner.fault(Fault::Mixed);
-            None
+            false
         }
-        Owner::One(owner) => Some(owner),
+        Owner::One(_) | Owner::Several(_) => true,
     };
     let limit = if F::NVME {
         usize::MAX
@@ -164,12 +164,9 @@ pub(super) unsafe extern "C" fn blk_rq_map_sg<T: Target, F: Flavour>(
         grown: false,
     };
     // SAFETY: By the safety requirements.
-    let usable = !sgl.is_null() && unsafe { is_usable(request) };
-    let filled = match owner {
-        // SAFETY: As above.
-        Some(owner) if usable => unsafe { fill(&mut list, bio, &owner, limit) },
-        _ => false,
-    };
+    let usable = whole && !sgl.is_null() && unsafe { is_usable(request) };
+    // SAFETY: As above.
+    let filled = usable && unsafe { fill::<T>(&mut list, bio, limit) };
     if !filled {
         // SAFETY: By the safety requirements.
         unsafe {
@@ -212,66 +209,84 @@ impl Host {
     }
 }
 
-/// Fills a list with the segments of a request whose pages are all `owner`'s. `false` when that
+/// An entry that is being made.
+struct Entry<T: Send + Sync + 'static> {
+    owner: ARef<Reaped<T>>,
+    /// Where it begins in host memory.
+    first: Host,
+    /// What follows it in host memory.
+    next: Host,
+    /// What it is in device memory.
+    run: Run,
+}
+
+impl<T: Target> Entry<T> {
+    /// Adds it to a list. `false` when there is no room.
+    ///
+    /// # Safety
+    ///
+    /// As for [`List::push`].
+    unsafe fn push(self, list: &mut List) -> bool {
+        // SAFETY: By the safety requirements.
+        let fits = unsafe { list.push(self.first.page, self.first.offset, self.run.len) };
+        if !fits {
+            self.owner.fault(Fault::ListFull);
+        }
+        fits
+    }
+}
+
+/// Fills a list with the segments of a request whose pages are all shadow pages. `false` when that
 /// cannot be.
 ///
 /// # Safety
 ///
 /// As for [`blk_rq_map_sg`].
-unsafe fn fill<T: Target>(
-    list: &mut List,
-    bio: *mut bindings::bio,
-    owner: &Reaped<T>,
-    limit: usize,
-) -> bool {
+unsafe fn fill<T: Target>(list: &mut List, bio: *mut bindings::bio, limit: usize) -> bool {
     // SAFETY: By the safety requirements.
     let mut cursor = unsafe { Cursor::new(bio) };
-    // The entry that is being made: where it begins and what follows it in host memory, and what
-    // it is in device memory.
-    let mut entry: Option<(Host, Host, Run)> = None;
+    let mut entry: Option<Entry<T>> = None;
     while let Some(piece) = cursor.piece() {
         // SAFETY: The piece is part of the request.
         let Some((place, at)) = (unsafe { resolve::<T>(piece.page, piece.offset) }) else {
             return false;
         };
         let len = piece.len.min(room(&place, piece.offset)).min(limit);
-        let Some(run) = owner.physical(at, len) else {
+        let Some(run) = place.owner.physical(at, len) else {
             return false;
         };
-        owner.started(at, run.len);
+        place.owner.started(at, run.len);
         let host = Host::new(piece.page, piece.offset);
         match &mut entry {
-            Some((_, next, whole))
-                if *next == host
+            Some(entry)
+                if entry.next == host
                     && run.joins
-                    && whole.address.checked_add(whole.len as u64) == Some(run.address)
-                    && whole.len + run.len <= limit =>
+                    && core::ptr::eq(&*entry.owner, &*place.owner)
+                    && entry.run.address.checked_add(entry.run.len as u64) == Some(run.address)
+                    && entry.run.len + run.len <= limit =>
             {
-                whole.len += run.len;
-                *next = host.after(run.len);
+                entry.run.len += run.len;
+                entry.next = host.after(run.len);
             }
             _ => {
-                if let Some((first, _, whole)) = entry.take() {
+                let made = Entry {
+                    owner: place.owner,
+                    first: host,
+                    next: host.after(run.len),
+                    run,
+                };
+                if let Some(whole) = entry.replace(made) {
                     // SAFETY: By the safety requirements.
-                    if unsafe { !list.push(first.page, first.offset, whole.len) } {
-                        owner.fault(Fault::ListFull);
+                    if unsafe { !whole.push(list) } {
                         return false;
                     }
                 }
-                entry = Some((host, host.after(run.len), run));
             }
         }
         cursor.advance(run.len);
     }
-    let Some((first, _, whole)) = entry else {
-        return false;
-    };
     // SAFETY: By the safety requirements.
-    let fits = unsafe { list.push(first.page, first.offset, whole.len) };
-    if !fits {
-        owner.fault(Fault::ListFull);
-    }
-    fits
+    entry.is_some_and(|entry| unsafe { entry.push(list) })
 }
 
 /// The entries of a list that have a page.

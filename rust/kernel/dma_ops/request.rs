@@ -104,7 +104,9 @@ pub(super) enum Owner<T: Send + Sync + 'static> {
     None,
     /// Shadow pages of one owner only.
     One(ARef<Reaped<T>>),
-    /// Shadow pages of one owner, and others.
+    /// Shadow pages of several owners, this one's first.
+    Several(ARef<Reaped<T>>),
+    /// Shadow pages, this owner's first, and others.
     Mixed(ARef<Reaped<T>>),
 }
 
@@ -121,7 +123,7 @@ pub(super) unsafe fn owner<T: Target>(bio: *mut bindings::bio) -> Owner<T> {
     let mut cursor = unsafe { Cursor::new(bio) };
     let mut ordinary = false;
     let mut first: Option<ARef<Reaped<T>>> = None;
-    let mut mixed = false;
+    let mut several = false;
     while let Some(piece) = cursor.piece() {
         let mut len = piece.len;
         // SAFETY: The piece is part of the request.
@@ -131,7 +133,7 @@ pub(super) unsafe fn owner<T: Target>(bio: *mut bindings::bio) -> Owner<T> {
                 len = len.min(room(&place, piece.offset));
                 match &first {
                     None => first = Some(place.owner),
-                    Some(owner) => mixed |= !core::ptr::eq(&**owner, &*place.owner),
+                    Some(owner) => several |= !core::ptr::eq(&**owner, &*place.owner),
                 }
             }
         }
@@ -139,7 +141,8 @@ pub(super) unsafe fn owner<T: Target>(bio: *mut bindings::bio) -> Owner<T> {
     }
     match first {
         None => Owner::None,
-        Some(owner) if ordinary || mixed => Owner::Mixed(owner),
+        Some(owner) if ordinary => Owner::Mixed(owner),
+        Some(owner) if several => Owner::Several(owner),
         Some(owner) => Owner::One(owner),
     }
 }
