@@ -125,18 +125,10 @@ impl<'a> Batch<'a> {
         self.wait(reached).and(started)
     }
 
-    /// Starts the asynchronous entries, under one plug unless data may go through hooks: the block
-    /// layer could then merge the data of two buffers, which storage drivers cannot map. Returns the
-    /// index of the first that was not reached.
+    /// Starts the asynchronous entries, under one plug. Returns the index of the first that was not
+    /// reached.
     fn start(&mut self) -> (usize, Result) {
-        if self.driver.vendors.is_empty() {
-            stack_pin_init!(let _plug = Plug::start());
-            return self.start_all();
-        }
-        self.start_all()
-    }
-
-    fn start_all(&mut self) -> (usize, Result) {
+        stack_pin_init!(let _plug = Plug::start());
         let count = self.entries.len();
         for index in 0..count {
             let started = self.each(index, false, |io, driver| io.start(driver));

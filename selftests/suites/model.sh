@@ -4,10 +4,6 @@ insmod /modules/fake_storage.ko && insmod /modules/fake_nvme_v2.ko
 check "fake_storage has a drive's PCI function" lend_to_fake_storage "$PCI_XFS"
 load_modules
 tap model /dev/fake_storage0 "${REQUESTS:-2000}" "${SEED:-0}"
-for table in 1 2 3; do
-	echo $table > /sys/module/fake_storage/parameters/table
-	tap neighbours /dev/fake_storage0
-done
 tap settled "at the end"
 check "all can be unloaded" rmmod nvidia_fs fake_nvidia fake_nvme_v2 fake_storage
 finish
