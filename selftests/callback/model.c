@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Random requests through hooks, with a disk that requeues, fails and unmaps late, against a model
- * of each byte of the disk and of GPU memory. Two GPUs, two buffers each, one request on each at a
- * time.
+ * Random requests through hooks, with a disk that requeues, fails and unmaps late, and a GPU driver
+ * that fails to pin and to map, against a model of each byte of the disk and of GPU memory. Two
+ * GPUs, two buffers each, one request on each at a time.
  *
  * usage: model DISK REQUESTS SEED
  */
@@ -34,7 +34,7 @@ struct side {
 	uint64_t from;		/* where MAP's range begins in it */
 	char *model;		/* PINNED bytes */
 	/* The request under way. */
-	bool busy, write, async;
+	bool write, async, batch;
 	uint64_t at;		/* in `model` */
 	uint64_t size, told;
 	uint64_t disk_at;
@@ -46,7 +46,7 @@ static struct side sides[BUFFERS];
 static char *disk_model, *seen;
 static int node, disk, control;
 static uint64_t state;
-static unsigned int bad, failures, requests, shorter;
+static unsigned int bad, failures, requests, shorter, unpinned, unmapped;
 
 static uint64_t roll(uint64_t below)
 {
@@ -66,22 +66,68 @@ static void wrong(const struct side *s, const char *what, uint64_t where)
 			 (unsigned long long)s->disk_at, s->result);
 }
 
-static void make(unsigned int i)
+static int map(unsigned int i)
 {
 	static const size_t windows[BUFFERS] = { 64 * KIB, MIB, 256 * KIB, 128 * KIB };
 	struct side *s = &sides[i];
 	struct fake_nvidia_info info;
 
+	return gpu_info(s->gpu, &info) ?:
+	       nvfs_register(&s->buf, node, s->va + s->from, PINNED - 2 * s->from, windows[i],
+			     info.pdevinfo);
+}
+
+static void make(unsigned int i)
+{
+	struct side *s = &sides[i];
+
 	s->gpu = &gpus[i / 2];
 	s->from = i % 2 ? 2 * BLOCK : 0;
 	s->model = malloc(PINNED);
-	if (gpu_info(s->gpu, &info) ||
-	    gpu_alloc(s->gpu, PINNED, i % 2 ? FAKE_NVIDIA_SCRAMBLED : 0, &s->va) ||
-	    nvfs_register(&s->buf, node, s->va + s->from, PINNED - 2 * s->from, windows[i],
-			  info.pdevinfo) ||
+	if (gpu_alloc(s->gpu, PINNED, i % 2 ? FAKE_NVIDIA_SCRAMBLED : 0, &s->va) || map(i) ||
 	    gpu_fill(s->gpu, s->va, PINNED, 10 + i))
 		tap_bail("no buffer %u", i);
 	pattern_fill(s->model, PINNED, 10 + i, 0);
+}
+
+/* How often the GPU driver failed to map. */
+static uint64_t map_failures(void)
+{
+	struct fake_nvidia_counts counts;
+
+	if (gpu_counts(&gpus[0], &counts))
+		tap_bail("no counts of the GPU driver");
+	return counts.calls[FAKE_NVIDIA_DMA_MAP_PAGES] - counts.ok[FAKE_NVIDIA_DMA_MAP_PAGES];
+}
+
+/* Buffers are mapped anew; the GPU driver fails for some, and for some of the requests to come. */
+static void map_again(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < BUFFERS; i++) {
+		struct side *s = &sides[i];
+		unsigned int fail = roll(3);
+		int ret;
+
+		if (roll(2))
+			continue;
+		nvfs_unregister(&s->buf);
+		gpu_fault(s->gpu, FAKE_NVIDIA_GET_PAGES, -ENOMEM, 0, fail, 0);
+		gpu_fault(s->gpu, FAKE_NVIDIA_GET_PAGES_PERSISTENT, -ENOMEM, 0, fail, 0);
+		while ((ret = map(i)) && fail) {
+			if (ret != -ENOMEM)
+				wrong(s, "MAP", -ret);
+			unpinned++;
+			fail--;
+		}
+		if (ret || fail)
+			tap_bail("MAP gave %d, %u failures are left", ret, fail);
+	}
+	for (i = 0; i < 2; i++) {
+		gpu_reset(&gpus[i]);
+		gpu_fault(&gpus[i], FAKE_NVIDIA_DMA_MAP_PAGES, -ENOMEM, roll(2), roll(3), 0);
+	}
 }
 
 /* The disk does other things from now on. */
@@ -125,7 +171,6 @@ static void choose(struct side *s, unsigned int area)
 	s->told = s->async && s->size > s->buf.window ? s->buf.window : s->size;
 	shorter += s->told < s->size;
 	s->disk_at = area * AREA + roll((AREA - s->size) / BLOCK + 1) * BLOCK;
-	s->busy = true;
 	requests++;
 }
 
@@ -200,7 +245,9 @@ static void check(struct side *s)
 	uint64_t disk_from = s->disk_at > REST ? s->disk_at - REST : 0;
 	uint64_t disk_to = s->disk_at + s->size + REST < DISK ? s->disk_at + s->size + REST : DISK;
 
-	if (s->result != (ssize_t)s->told && s->result != -EIO)
+	/* The first failure ends a batch. */
+	if (s->result != (ssize_t)s->told && s->result != -EIO &&
+	    !(s->batch && s->result == -EINVAL))
 		wrong(s, "result", 0);
 	if (s->write) {
 		if (pread(disk, seen, s->size, DISK_AT + s->disk_at) != (ssize_t)s->size)
@@ -223,7 +270,6 @@ static void check(struct side *s)
 		tap_bail("the disk cannot be read");
 	if (memcmp(seen, disk_model + disk_from, disk_to - disk_from))
 		wrong(s, "around the disk's place", disk_from);
-	s->busy = false;
 }
 
 static uint64_t failed(void)
@@ -239,13 +285,14 @@ static void round_of_requests(void)
 	unsigned int i, n = 1 + roll(BUFFERS), first = roll(BUFFERS), nr_async = 0, eio = 0;
 	bool batch = roll(4) == 0;
 	struct side *asyncs[BUFFERS];
-	uint64_t before = failed(), after;
+	uint64_t before = failed(), maps = map_failures(), after;
 
 	for (i = 0; i < n; i++) {
 		struct side *s = &sides[(first + i) % BUFFERS];
 
 		choose(s, (first + 3 * i) % BUFFERS);
-		if (batch && s->async)
+		s->batch = batch && s->async;
+		if (s->batch)
 			asyncs[nr_async++] = s;
 	}
 	if (nr_async)
@@ -260,7 +307,9 @@ static void round_of_requests(void)
 			s->result = nvfs_wait(&s->buf);
 		eio += s->result == -EIO;
 	}
-	after = failed();
+	maps = map_failures() - maps;
+	unmapped += maps;
+	after = failed() + maps;
 	/* In one request of the block layer there may be several of ours. */
 	if ((after != before) != (eio > 0))
 		wrong(&sides[first], "failures", after - before);
@@ -297,12 +346,15 @@ int main(int argc, char **argv)
 		tap_bail("the disk cannot be written");
 	while (requests < all && bad < DIAGS) {
 		if (requests >= next) {
+			map_again();
 			turn_knobs(roll(2));
 			next = requests + 32;
 		}
 		round_of_requests();
 	}
 	turn_knobs(false);
+	tap_diag("MAP failed %u times, mapping for the disk %u times", unpinned, unmapped);
+	tap_ok(unpinned > all / 200 && unmapped > all / 200, "the GPU driver failed, too");
 	tap_ok(!bad, "seed %u: %u requests are as in the model, %u failed, %u were of one chunk of several",
 	       seed, requests, failures, shorter);
 	tap_ok(failures > all / 100 && failures < all / 2, "some failed");
