@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * SET, GET and CLEAR of the RDMA record of a buffer (section 13), and that it is never torn.
+ * SET, GET and CLEAR of the RDMA record of a buffer (section 13), that it is never torn, and what a
+ * storage driver sees of it for a buffer of more than 4 GiB (17.4). The GPU must have that much.
  *
- * usage: rdma
+ * usage: rdma DISK PCI-ADDRESS (DISK: one of fake_storage's)
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,11 +19,14 @@
 #include "../lib/gpu.h"
 #include "../lib/nvfs.h"
 #include "../lib/tap.h"
+#include "../lib/vendor.h"
 
 #define PAGE		4096UL
 #define GPU_SIZE	(8 * MIB)
 #define OFFSET		512		/* of the registered memory in its GPU page */
 #define SIZE		1001100UL	/* of the registered memory */
+#define GIB		(1024 * MIB)
+#define LARGE		(5 * GIB)
 
 static struct gpu gpu;
 static struct fake_nvidia_info info;
@@ -236,20 +240,57 @@ static void test_life(void)
 	nvfs_unregister(&second);
 }
 
-/* Sizes of 4 GiB and more do not fit the record; the stand-in has not that much memory. */
-static void test_large(void)
+static struct vendor v;
+
+/* What the driver of a disk is told of a read of `size` bytes to a place in the large buffer. */
+static void test_place(uint64_t at, uint64_t size)
 {
-	struct nvfs_buffer large;
+	uint64_t chunk = size < VENDOR_WINDOW ? size : VENDOR_WINDOW;
+	unsigned char want[48];
+	uint32_t bytes = chunk;
+	int64_t bad = 0;
+
+	gpu_set(&v.gpu, v.buf.gpu_va + at, 0, size);
+	vendor_start(&v, at, size);
+	vendor_build_one(&v, FAKE_STORAGE_FILL, 0, chunk);
+	memset(&v.call.info, 0x5a, sizeof(v.call.info));
+	tap_is(vendor_call(&v, FAKE_STORAGE_RDMA_INFO, v.build.entries), v.build.entries,
+	       "17.4: a read of %llu KiB at %#llx", (unsigned long long)size / KIB,
+	       (unsigned long long)at);
+	record_of(&v.buf, 3, want);
+	at += v.buf.gpu_va;
+	memcpy(want + 8, &at, 8);
+	memcpy(want + 16, &bytes, 4);
+	tap_ok(!memcmp(&v.call.info, want, 48), "17.4: the record of its chunk: %#llx, %u bytes",
+	       (unsigned long long)v.call.info.rem_vaddr, v.call.info.size);
+	tap_is(vendor_end(&v), size, "the read is good");
+	tap_ok(!gpu_check(&v.gpu, at, size, 7, &bad) && bad == -1, "and its data is there");
+}
+
+/* Sizes and offsets of 4 GiB and more: neither fits the record, but each chunk does. */
+static void test_large(const char *disk, const char *address)
+{
+	char *data = aligned_alloc(PAGE, 3 * MIB);
 	uint64_t va;
 
-	if (gpu_alloc(&gpu, 5UL << 30, 0, &va) ||
-	    nvfs_register(&large, node, va, 5UL << 30, MIB, info.pdevinfo)) {
-		tap_skip("the GPU has no 5 GiB", "13.2: size is at most 0xffffffff");
-		return;
-	}
-	set(&large, 3);
-	tap_ok(has(&large, 3), "13.2: size is at most 0xffffffff");
-	nvfs_unregister(&large);
+	vendor_open(&v, FAKE_STORAGE_PLAIN, disk, address);
+	if (gpu_alloc(&v.gpu, LARGE, 0, &va) ||
+	    nvfs_register(&v.buf, v.node, va, LARGE, VENDOR_WINDOW, info.pdevinfo))
+		tap_bail("the GPU has no 5 GiB");
+	pattern_fill(data, 3 * MIB, 7, 0);
+	if (pwrite(v.disk, data, 3 * MIB, 0) != (ssize_t)(3 * MIB))
+		tap_bail("the disk cannot be written");
+	set(&v.buf, 3);
+	tap_ok(has(&v.buf, 3), "13.2: size is at most 0xffffffff");
+	test_place(0, VENDOR_IO);
+	test_place(4 * GIB - VENDOR_IO, VENDOR_IO);
+	test_place(4 * GIB - 64 * KIB, VENDOR_IO);
+	test_place(4 * GIB - 512 * KIB, 3 * MIB);
+	test_place(4 * GIB, VENDOR_IO);
+	test_place(4 * GIB + 64 * KIB + PAGE, 32 * KIB);
+	test_place(LARGE - VENDOR_IO, VENDOR_IO);
+	vendor_forget(&v);
+	free(data);
 }
 
 static bool stop;
@@ -312,8 +353,8 @@ static void test_torn(void)
 
 int main(int argc, char **argv)
 {
-	if (argc != 1)
-		tap_bail("usage: %s", argv[0]);
+	if (argc != 3)
+		tap_bail("usage: %s DISK PCI-ADDRESS", argv[0]);
 	node = nvfs_open(0, O_RDWR);
 	if (node < 0 || gpu_open(&gpu, 0) || gpu_info(&gpu, &info) ||
 	    gpu_alloc(&gpu, GPU_SIZE, 0, &gpu_va))
@@ -326,7 +367,7 @@ int main(int argc, char **argv)
 	test_no_buffer();
 	test_pointers();
 	test_life();
-	test_large();
+	test_large(argv[1], argv[2]);
 	test_torn();
 	return tap_plan();
 }

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-# The RDMA record of a buffer.
+# The RDMA record of a buffer; for one of 5 GiB, run with --bar 8G.
+insmod /modules/fake_storage.ko
+check "fake_storage has a drive's PCI function" lend_to_fake_storage "$PCI_RAW"
 load_modules
-tap rdma
+tap rdma /dev/fake_storage0 "$PCI_RAW"
 check "2.6: unload" unload_modules
 finish
