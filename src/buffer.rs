@@ -55,7 +55,8 @@ use kernel::{
         Arc,
         ArcBorrow,
         Mutex,
-        SetOnce, //
+        SetOnce,
+        UniqueArc, //
     },
 };
 use nvfs_kernel::{
@@ -305,10 +306,10 @@ fn make_mapping(driver: ArcBorrow<'_, Driver>, vma: &VmaNew) -> Result {
             driver: driver.into(),
         }),
     )?;
+    let place = UniqueArc::new_uninit(GFP_KERNEL)?;
     // From here on, `Mapping::drop` takes it back.
     driver.stats.add(Counter::ShadowBytes, len as u64);
-    let mapping = Arc::new(Mapping { buffer, len }, GFP_KERNEL)?;
-    MAPPINGS.install(vma, mapping);
+    MAPPINGS.install(vma, place.write(Mapping { buffer, len }).into());
     Ok(())
 }
 
