@@ -427,5 +427,8 @@ fn register(locked: &Locked<'_>, bar: &Bar) -> Result<(), Unusable> {
     let added = unsafe { bindings::pci_p2pdma_add_resource(function.as_ptr(), index, 0, 0) };
     // OVERFLOW: One was added above.
     ADDING.fetch_sub(1, Relaxed);
-    to_result(added).map_err(Unusable::Kernel)
+    to_result(added).map_err(|e| match e {
+        ENOMEM => Unusable::NoMemory,
+        e => Unusable::Kernel(e),
+    })
 }
