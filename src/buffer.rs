@@ -803,18 +803,7 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result<u64> {
         driver: driver.into(),
         range,
     };
-    let (pin, layout) = PinnedGpu::new(
-        &driver.gpu,
-        params::pin_kind(),
-        range.pinned_start(),
-        range.pinned_len(),
-        owner,
-    )
-    .and_then(|made| match fault::fires(Point::P2pPage) {
-        true => Err(PinError::Other(EFAULT)),
-        false => Ok(made),
-    })
-    .map_err(|e| explain(driver, &range, e))?;
+    let (pin, layout) = pin(driver, &range, owner).map_err(|e| explain(driver, &range, e))?;
     let pages = addresses(&layout.extents)?;
     let phys = layout.extents.first().map(|extent| extent.phys);
     let gpu = driver.peers.gpu_of(phys, args.pdevinfo);
@@ -840,6 +829,23 @@ fn try_map(driver: ArcBorrow<'_, Driver>, args: &MapArgs) -> Result<u64> {
     });
     attempt.succeed();
     Ok(number)
+}
+
+/// Pins GPU memory. May sleep.
+fn pin(
+    driver: ArcBorrow<'_, Driver>,
+    range: &GpuRange,
+    owner: Revocation,
+) -> Result<(PinnedGpu<Revocation>, gpu::Layout), PinError> {
+    if fault::fires(Point::GetPages) {
+        return Err(PinError::Driver(ENOMEM));
+    }
+    let (start, len) = (range.pinned_start(), range.pinned_len());
+    let made = PinnedGpu::new(&driver.gpu, params::pin_kind(), start, len, owner)?;
+    if fault::fires(Point::P2pPage) {
+        return Err(PinError::Other(EFAULT));
+    }
+    Ok(made)
 }
 
 /// The address of each GPU page of some extents.

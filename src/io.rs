@@ -46,6 +46,10 @@ use kernel::{
     }, //
 };
 use nvfs_kernel::{
+    fault::{
+        self,
+        Point, //
+    },
     file::{
         CacheKeptOut,
         IoFile, //
@@ -755,7 +759,7 @@ fn prepare_write(driver: &Driver, request: &Request) -> Result<Option<CacheKeptO
             return Ok(None);
         }
         driver.stats.count(Counter::PageCache);
-        if file.flush_cache(first, last).is_err() {
+        if fault::fires(Point::FlushCache) || file.flush_cache(first, last).is_err() {
             driver.stats.count(Counter::PageCacheFail);
             platform::sleep_ms(FLUSH_PAUSE_MS);
         }

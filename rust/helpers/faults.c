@@ -20,6 +20,11 @@ static struct {
 	[NVFS_FAULT_STATE] = { "io_transit_state_fail", FAULT_ATTR_INITIALIZER },
 	[NVFS_FAULT_PIN_SHADOW] = { "pin_shadow_pages_error", FAULT_ATTR_INITIALIZER },
 	[NVFS_FAULT_INSERT_PAGE] = { "vm_insert_page_error", FAULT_ATTR_INITIALIZER },
+	/* These are ours. */
+	[NVFS_FAULT_GET_PAGES] = { "p2p_get_pages_error", FAULT_ATTR_INITIALIZER },
+	[NVFS_FAULT_MAKE_PAGES] = { "p2pdma_add_resource_error", FAULT_ATTR_INITIALIZER },
+	[NVFS_FAULT_FLUSH_CACHE] = { "page_cache_flush_error", FAULT_ATTR_INITIALIZER },
+	[NVFS_FAULT_FILE_IO] = { "file_io_error", FAULT_ATTR_INITIALIZER },
 };
 
 struct dentry *nvfs_helper_faults_create(void)

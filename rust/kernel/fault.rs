@@ -28,6 +28,14 @@ pub enum Point {
     PinShadow,
     /// `vm_insert_page_error`
     InsertPage,
+    /// `p2p_get_pages_error`
+    GetPages,
+    /// `p2pdma_add_resource_error`
+    MakePages,
+    /// `page_cache_flush_error`
+    FlushCache,
+    /// `file_io_error`
+    FileIo,
 }
 
 /// Whether it shall fail now. Callable in any context.
@@ -43,6 +51,10 @@ pub fn fires(point: Point) -> bool {
             Point::State => bindings::nvfs_fault_NVFS_FAULT_STATE,
             Point::PinShadow => bindings::nvfs_fault_NVFS_FAULT_PIN_SHADOW,
             Point::InsertPage => bindings::nvfs_fault_NVFS_FAULT_INSERT_PAGE,
+            Point::GetPages => bindings::nvfs_fault_NVFS_FAULT_GET_PAGES,
+            Point::MakePages => bindings::nvfs_fault_NVFS_FAULT_MAKE_PAGES,
+            Point::FlushCache => bindings::nvfs_fault_NVFS_FAULT_FLUSH_CACHE,
+            Point::FileIo => bindings::nvfs_fault_NVFS_FAULT_FILE_IO,
         };
         // SAFETY: Any number will do.
         unsafe { bindings::nvfs_helper_should_fail(fault) }

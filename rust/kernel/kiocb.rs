@@ -12,6 +12,10 @@
 
 use crate::{
     bindings,
+    fault::{
+        self,
+        Point, //
+    },
     file::{
         pages_dirtied,
         IoFile, //
@@ -215,7 +219,10 @@ pub struct Outcome {
 
 impl Outcome {
     fn new(ret: isize, flags: c_int, was_cached: impl FnOnce() -> bool) -> Self {
-        let result = result(ret);
+        let result = match fault::fires(Point::FileIo) {
+            true => Err(EIO),
+            false => result(ret),
+        };
         let fell_back = flags & bindings::IOCB_DIRECT as c_int == 0;
         Self {
             buffered: result.is_ok() && (fell_back || was_cached()),

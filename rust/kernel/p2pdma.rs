@@ -20,6 +20,10 @@ use crate::{
         locate,
         Extent, //
     },
+    fault::{
+        self,
+        Point, //
+    },
     kiocb::Segment,
     pci::{
         Bar,
@@ -422,6 +426,9 @@ fn register(locked: &Locked<'_>, bar: &Bar) -> Result<(), Unusable> {
         Coverage::None => can_add(function, bar)?,
     }
     let index = c_int::try_from(bar.index).map_err(|_| Unusable::Malformed)?;
+    if fault::fires(Point::MakePages) {
+        return Err(Unusable::Kernel(ENXIO));
+    }
     ADDING.fetch_add(1, Relaxed);
     // SAFETY: The function is live, bound and locked; 0 and 0 mean all of the BAR.
     let added = unsafe { bindings::pci_p2pdma_add_resource(function.as_ptr(), index, 0, 0) };
