@@ -8,13 +8,13 @@
  *        counters sparse DIRECTORY
  *
  * DIRECTORY is on a drive of its own: its file system is shut down. OTHER-DIRECTORY has no drive.
+ * /dev/loop0 is a loop device.
  */
 #define _GNU_SOURCE
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "../lib/gpu.h"
+#include "../lib/numbers.h"
 #include "../lib/nvfs.h"
 #include "../lib/tap.h"
 #include "../lib/vendor.h"
@@ -32,131 +33,6 @@
 #define GPU_SIZE	(8 * MIB)
 #define THREADS		16
 #define EACH		25
-
-/* All numbers that there are. Those of counters have their name, others "LINE KEY". */
-struct snapshot {
-	unsigned int count;
-	struct {
-		char name[64];
-		long long value;
-	} number[128];
-};
-
-static struct snapshot before;
-
-static void add_number(struct snapshot *s, const char *line, const char *key, long long value)
-{
-	if (s->count == sizeof(s->number) / sizeof(*s->number))
-		tap_bail("more numbers than expected");
-	snprintf(s->number[s->count].name, sizeof(s->number->name), "%.30s%s%.30s", line,
-		 *line ? " " : "", key);
-	s->number[s->count++].value = value;
-}
-
-/* Averages, and what a GPU's line says, are not counters. */
-static void add_stats_line(struct snapshot *s, char *line)
-{
-	char *colon = strchr(line, ':'), *word;
-	size_t len;
-
-	if (!colon || !strncmp(line, "GPU ", 4))
-		return;
-	*colon = '\0';
-	for (len = strlen(line); len && isspace((unsigned char)line[len - 1]); len--)
-		line[len - 1] = '\0';
-	for (word = strtok(colon + 1, " "); word; word = strtok(NULL, " ")) {
-		char *equal = strchr(word, '=');
-
-		if (!equal || strstr(word, "(usec)") || strstr(word, "(MiB/s)"))
-			continue;
-		*equal = '\0';
-		add_number(s, line, word, atoll(equal + 1));
-	}
-}
-
-static void take(struct snapshot *s)
-{
-	char text[8192], *line, *next;
-
-	s->count = 0;
-	if (nvfs_read_text(NVFS_PROC "counters", text, sizeof(text)) < 0)
-		tap_bail("no counters");
-	for (line = text; *line; line = next) {
-		char *blank = strchr(line, ' ');
-
-		next = strchr(line, '\n');
-		if (!blank || !next || blank > next)
-			tap_bail("not a line of `name value`: %s", line);
-		*blank = *next++ = '\0';
-		add_number(s, "", line, atoll(blank + 1));
-	}
-	if (nvfs_read_text(NVFS_PROC "stats", text, sizeof(text)) < 0)
-		tap_bail("no stats");
-	for (line = text; *line; line = next) {
-		next = strchr(line, '\n');
-		*next++ = '\0';
-		add_stats_line(s, line);
-	}
-}
-
-/* begin: what happens from here on is compared. */
-static void begin(void)
-{
-	take(&before);
-}
-
-/* moved: (const char *, long long) pairs up to a NULL are all that has moved since begin(). */
-static void moved(const char *what, ...)
-{
-	static struct snapshot now;
-	unsigned int wrong = 0, found = 0, wanted = 0, i;
-	const char *name;
-	va_list args;
-
-	take(&now);
-	if (now.count != before.count)
-		tap_bail("%u numbers, were %u", now.count, before.count);
-	for (i = 0; i < now.count; i++) {
-		long long got = now.number[i].value - before.number[i].value, want = 0;
-
-		va_start(args, what);
-		while ((name = va_arg(args, const char *))) {
-			long long by = va_arg(args, long long);
-
-			if (!strcmp(name, now.number[i].name)) {
-				want = by;
-				found++;
-			}
-		}
-		va_end(args);
-		if (got != want) {
-			tap_diag("%s: got %+lld, want %+lld", now.number[i].name, got, want);
-			wrong++;
-		}
-	}
-	va_start(args, what);
-	for (; va_arg(args, const char *); wanted++)
-		(void)va_arg(args, long long);
-	va_end(args);
-	tap_ok(!wrong && found == wanted, "%s", what);
-	if (found != wanted)
-		tap_diag("%u of %u names are there", found, wanted);
-}
-
-/* Short for the pairs. */
-#define BY(name, value)	(name), (long long)(value)
-
-static long long number(const char *name)
-{
-	struct snapshot s;
-	unsigned int i;
-
-	take(&s);
-	for (i = 0; i < s.count; i++)
-		if (!strcmp(s.number[i].name, name))
-			return s.number[i].value;
-	return -ENOENT;
-}
 
 static struct gpu gpu;
 static struct fake_nvidia_info info;
@@ -285,10 +161,21 @@ static void test_batch(struct nvfs_buffer *buf, int file)
 	      BY("Reads err", 1), BY("read_rejected", 1), NULL);
 }
 
-static void test_refused(struct nvfs_buffer *buf, int file, const char *other, const char *far)
+static void refused_read(struct nvfs_buffer *buf, const char *path, const char *reason, int error)
 {
+	int fd = open(path, O_RDWR | O_DIRECT);
+
+	begin();
+	tap_is(nvfs_read(buf, fd, 0, MIB, 0), error, "a read of %s", path);
+	moved(reason, BY("Reads n", 1), BY("Reads err", 1), BY(reason, 1), NULL);
+	close(fd);
+}
+
+static void test_refused(struct nvfs_buffer *buf, int file, const char *directory,
+			 const char *other, const char *far)
+{
+	int journalled = FS_JOURNAL_DATA_FL, pipes[2], fd;
 	char path[256];
-	int fd;
 
 	nvfs_set_parameter("p2pdma", "off");
 	begin();
@@ -304,14 +191,23 @@ static void test_refused(struct nvfs_buffer *buf, int file, const char *other, c
 	moved("is refused for that", BY("Writes n", 1), BY("Writes err", 1),
 	      BY("refused_no_device", 1), NULL);
 	close(fd);
+	refused_read(buf, "/dev/loop0", "refused_driver", -EOPNOTSUPP);
+	snprintf(path, sizeof(path), "%s/journalled", directory);
+	close(nvfs_file(path, MIB, 1));
+	fd = open(path, O_RDWR);
+	if (ioctl(fd, FS_IOC_SETFLAGS, &journalled))
+		tap_bail("no data journal");
+	close(fd);
+	refused_read(buf, path, "refused_buffered", -EOPNOTSUPP);
+	if (pipe2(pipes, O_DIRECT))
+		tap_bail("no pipe");
+	begin();
+	tap_is(nvfs_read(buf, pipes[0], 0, MIB, 0), -EOPNOTSUPP, "a read of a pipe");
+	moved("is refused for that", BY("Reads n", 1), BY("Reads err", 1), BY("refused_kind", 1),
+	      NULL);
 	if (!far)
 		return;
-	fd = open(far, O_RDWR | O_DIRECT);
-	begin();
-	tap_is(nvfs_read(buf, fd, 0, MIB, 0), -EREMOTEIO, "a read of a drive out of reach");
-	moved("is refused for that", BY("Reads n", 1), BY("Reads err", 1),
-	      BY("refused_topology", 1), NULL);
-	close(fd);
+	refused_read(buf, far, "refused_topology", -EREMOTEIO);
 }
 
 static void test_cache(struct nvfs_buffer *buf, int file, const char *path)
@@ -491,7 +387,7 @@ static int test_p2pdma(const char *directory, const char *other, const char *far
 	test_maps(&buf, va);
 	test_io(&buf, file);
 	test_batch(&buf, file);
-	test_refused(&buf, file, other, far);
+	test_refused(&buf, file, directory, other, far);
 	test_cache(&buf, file, path);
 	test_callback();
 	test_reset();
@@ -605,6 +501,25 @@ static void test_vendor(enum fake_storage_table table, const char *disk, const c
 	      BY("write_callback_ios", 1), BY("write_callback_bytes", MIB),
 	      BY("segments_total", last.segments - first.segments),
 	      BY("segments_returned", last.segments - first.segments), NULL);
+
+	storage_set("fail_every", 1);
+	storage_counts(v.control, &first);
+	begin();
+	tap_is(nvfs_read(&v.buf, v.disk, 0, MIB, 0), -EIO, "a read that the disk fails");
+	storage_counts(v.control, &last);
+	moved("is an error of the file system", BY("Reads n", 1), BY("Reads io_state_err", 1),
+	      BY("read_callback_ios", 1), BY("read_callback_errors", 1),
+	      BY("segments_total", last.segments - first.segments),
+	      BY("segments_returned", last.segments - first.segments), NULL);
+	storage_counts(v.control, &first);
+	begin();
+	tap_is(nvfs_write(&v.buf, v.disk, 0, MIB, 0), -EIO, "a write that the disk fails");
+	storage_counts(v.control, &last);
+	moved("is one, too", BY("Writes n", 1), BY("Writes io_state_err", 1),
+	      BY("write_callback_ios", 1), BY("write_callback_errors", 1),
+	      BY("segments_total", last.segments - first.segments),
+	      BY("segments_returned", last.segments - first.segments), NULL);
+	storage_set("fail_every", 0);
 
 	vendor_start(&v, 0, VENDOR_IO);
 	test_calls();

@@ -3,6 +3,9 @@
 # `far` is out of reach of GPU 0, unless the CPU may cross bridges.
 mount_ext4
 mount -t tmpfs tmpfs /tmp
+truncate -s 4M /tmp/loop
+modprobe loop
+losetup /dev/loop0 /tmp/loop
 insmod /modules/fake_storage.ko && insmod /modules/fake_nvme_v2.ko
 check "fake_storage has two drives' PCI functions" lend_to_fake_storage "$PCI_XFS" "$PCI_RAW"
 load_modules
