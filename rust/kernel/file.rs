@@ -266,9 +266,9 @@ const CACHE_TRIES: u32 = 32;
 
 impl IoFile {
     /// Empties the page cache of a block device over the bytes `first..=last`, and keeps it empty
-    /// while the result lives: who touches a mapping of the device waits. `None` when nothing is
-    /// cached there and no process can write to a mapping of it. A page that is kept busy stays.
-    /// May sleep.
+    /// while the result lives: who touches a mapping of the device waits, and may have locked its
+    /// memory. So no user memory may be touched meanwhile. `None` when nothing is cached there and
+    /// no process can write to a mapping of it. A page that is kept busy stays. May sleep.
     ///
     /// The kernel's own direct write goes through the page cache, by the CPU, when it finds a page
     /// that was made dirty again since it was written back.
