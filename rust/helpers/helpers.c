@@ -83,6 +83,11 @@ bool nvfs_helper_s_isreg(const struct inode *inode)
 	return S_ISREG(inode->i_mode);
 }
 
+bool nvfs_helper_file_may_be_read(struct file *file)
+{
+	return !file_permission(file, MAY_READ);
+}
+
 bool nvfs_helper_is_dax(const struct inode *inode)
 {
 	return IS_DAX(inode);

@@ -36,6 +36,7 @@ void nvfs_helper_kiocb_start_write(struct kiocb *iocb);
 void nvfs_helper_kiocb_end_write(struct kiocb *iocb);
 bool nvfs_helper_s_isblk(const struct inode *inode);
 bool nvfs_helper_s_isreg(const struct inode *inode);
+bool nvfs_helper_file_may_be_read(struct file *file);
 bool nvfs_helper_is_dax(const struct inode *inode);
 void nvfs_helper_get_file(struct file *file);
 unsigned int nvfs_helper_dev_major(dev_t dev);

@@ -99,6 +99,12 @@ impl IoFile {
         }
     }
 
+    /// Whether the process could open it for reading now, by `/proc/self/fd`. May sleep.
+    pub fn may_be_read(&self) -> bool {
+        // SAFETY: The file is open.
+        unsafe { bindings::nvfs_helper_file_may_be_read(self.as_ptr()) }
+    }
+
     /// The inode number that `fstat` tells.
     pub fn inode_number(&self) -> u64 {
         // SAFETY: The inode of an open file is live; the number does not change.

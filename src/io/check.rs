@@ -62,13 +62,17 @@ impl Request {
     }
 }
 
-/// Contract section 9.2.
+/// Contract section 9.2. A descriptor for writing only must not read for a process what that may
+/// not read.
 fn check_access(file: &IoFile, direction: Direction, allow_reads: bool) -> Result {
     let access = file.access();
     let (allowed, able) = match direction {
         Direction::Write => (access.write, access.can_write),
         Direction::Read if access.read => (true, access.can_read),
-        Direction::Read => (allow_reads && access.write, access.can_write),
+        Direction::Read => (
+            allow_reads && access.write && file.may_be_read(),
+            access.can_write,
+        ),
     };
     if !allowed {
         Err(EBADF)
