@@ -15,11 +15,11 @@ struct file *nvfs_helper_mark_file(void)
 struct folio *nvfs_helper_shadow_alloc(unsigned int order, struct address_space *mark, void *owner,
 				       size_t index)
 {
-	gfp_t gfp = GFP_USER | __GFP_ACCOUNT | __GFP_ZERO;
+	gfp_t gfp = GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOWARN;
 	struct folio *folio;
 
-	if (order)
-		gfp |= __GFP_NORETRY | __GFP_NOWARN;
+	/* The process is told of a lack of memory: nobody is to be killed for it. */
+	gfp |= order ? __GFP_NORETRY : __GFP_RETRY_MAYFAIL;
 	folio = folio_alloc(gfp, order);
 	if (!folio)
 		return NULL;

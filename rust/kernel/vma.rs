@@ -24,7 +24,8 @@ use kernel::{
 /// `mremap`, which copies the VMA before it asks. Its `Drop` is the end of the mapping.
 pub trait Mapped: Send + Sync + Sized + 'static {
     /// Handles a fault at `index` pages from the mapping's start. May sleep; runs under the
-    /// process's mmap lock or the VMA's own. An error other than `ENOMEM` is SIGBUS.
+    /// process's mmap lock or the VMA's own. An error is SIGBUS, or `EFAULT` to who touches it from
+    /// the kernel; `ENOMEM` is `ENOMEM` to who pins it.
     fn fault(&self, vma: &VmaRef, index: usize) -> Result<Fault>;
 }
 
@@ -154,6 +155,8 @@ unsafe extern "C" fn mremap(_vma: *mut bindings::vm_area_struct) -> c_int {
 unsafe extern "C" fn fault<T: Mapped>(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     // SAFETY: The mm core lends us the fault and its VMA.
     let (vma, index) = unsafe { ((*vmf).__bindgen_anon_1.vma, (*vmf).__bindgen_anon_1.pgoff) };
+    // SAFETY: As above.
+    let by_user = unsafe { (*vmf).flags } & bindings::fault_flag_FAULT_FLAG_USER != 0;
     // SAFETY: The VMA is locked and holds a reference.
     let data = unsafe { Arc::<T>::borrow((*vma).vm_private_data) };
     // SAFETY: As above.
@@ -165,7 +168,8 @@ unsafe extern "C" fn fault<T: Mapped>(vmf: *mut bindings::vm_fault) -> bindings:
             unsafe { (*vmf).page = page.into_raw() };
             0
         }
-        Err(e) if e == ENOMEM => bindings::vm_fault_reason_VM_FAULT_OOM,
+        // The kernel answers `VM_FAULT_OOM` of an instruction by trying it again, for ever.
+        Err(e) if e == ENOMEM && !by_user => bindings::vm_fault_reason_VM_FAULT_OOM,
         Err(_) => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
     }
 }

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A memory cgroup that is full of shadow memory: who asks for more is told so, and nobody dies.
+ *
+ * usage: pressure CGROUP FILE; CGROUP is a new cgroup that may have LIMIT bytes, without swap.
+ * WAY=callback in the environment: the drive's driver has hooks.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../lib/gpu.h"
+#include "../lib/nvfs.h"
+#include "../lib/tap.h"
+
+#define LIMIT	(48 * MIB)
+#define SIZE	(16 * MIB)
+#define BUFFERS	8		/* much more than fits */
+#define PAGE	4096
+
+static const char *group, *path;
+static bool callback;
+static struct gpu gpu;
+static struct nvfs_buffer buf[BUFFERS], small;
+
+/* What the child saw, for the parent. */
+struct seen {
+	int mapped;		/* shadow buffers that could be made */
+	int touched;		/* pages until SIGBUS */
+	int touched_again;	/* after an munmap */
+	int kernel;		/* errno of read(2) to a new page */
+	ssize_t moved;		/* READ through new shadow memory */
+	ssize_t moved_again;	/* after an munmap */
+	bool data;
+};
+
+static long in_group(const char *file, const char *key)
+{
+	char name[256], text[4096], *at = text;
+
+	snprintf(name, sizeof(name), "%s/%s", group, file);
+	if (nvfs_read_text(name, text, sizeof(text)) <= 0)
+		return -1;
+	if (key)
+		at = strstr(text, key);
+	return at ? atol(at + (key ? strlen(key) : 0)) : -1;
+}
+
+static sigjmp_buf bus;
+static char *refused;		/* the page that could not be touched */
+
+static void on_bus(int signal, siginfo_t *info, void *context)
+{
+	(void)signal;
+	(void)context;
+	refused = info->si_addr;
+	siglongjmp(bus, 1);
+}
+
+/* Touches page by page until that fails. */
+static int touch(unsigned int first)
+{
+	volatile int pages = 0;
+	size_t at;
+	unsigned int i;
+
+	if (sigsetjmp(bus, 1))
+		return pages;
+	for (i = first; i < BUFFERS; i++) {
+		for (at = 0; at < SIZE; at += PAGE) {
+			((volatile char *)buf[i].shadow)[at] = 1;
+			pages++;
+		}
+	}
+	return -1;
+}
+
+static int enter(void)
+{
+	char name[256];
+
+	snprintf(name, sizeof(name), "%s/cgroup.procs", group);
+	return nvfs_write_text(name, "0") != 1;
+}
+
+static void greedy(struct seen *seen)
+{
+	int node = nvfs_open(0, O_RDWR), fd = open(path, O_RDONLY | O_DIRECT), zero, i;
+	struct sigaction action = { .sa_sigaction = on_bus, .sa_flags = SA_SIGINFO };
+	struct fake_nvidia_info info;
+	uint64_t va;
+	int64_t bad = 0;
+
+	sigaction(SIGBUS, &action, NULL);
+	zero = open("/dev/zero", O_RDONLY);
+	if (enter() || fd < 0 || gpu_open(&gpu, 0) || gpu_info(&gpu, &info) ||
+	    gpu_alloc(&gpu, SIZE, 0, &va))
+		_exit(1);
+	for (i = 0; i < BUFFERS; i++)
+		if (nvfs_register(&buf[i], node, va, SIZE, SIZE, info.pdevinfo))
+			break;
+	seen->mapped = i;
+	if (i < BUFFERS || nvfs_shadow(&small, node, 256 * KIB))
+		_exit(2);
+	memset(small.shadow, 1, 256 * KIB);
+	seen->touched = touch(0);
+	/* A last page may still be found; not all that the buffer lacks. */
+	while (read(zero, refused, PAGE) == PAGE)
+		refused += PAGE;
+	seen->kernel = -errno;
+	/*
+	 * The last buffer has no memory at all, nor page tables, which are none of ours: their lack
+	 * would be met by the kernel's killer. So some room is made for them.
+	 */
+	munmap(small.shadow, 256 * KIB);
+	seen->moved = nvfs_read(&buf[BUFFERS - 1], fd, 0, SIZE, 0);
+	munmap(buf[0].shadow, SIZE);
+	buf[0].shadow = NULL;
+	seen->moved_again = nvfs_read(&buf[BUFFERS - 1], fd, 0, SIZE, 0);
+	seen->data = !gpu_check(&gpu, va, SIZE, 5, &bad) && bad < 0;
+	munmap(buf[1].shadow, SIZE);
+	seen->touched_again = touch(4);
+	_exit(0);
+}
+
+/* Has some memory in the same cgroup, and only lives. */
+static pid_t start_neighbour(void)
+{
+	int ready[2];
+	pid_t pid;
+	char byte;
+
+	if (pipe(ready))
+		return -1;
+	pid = fork();
+	if (!pid) {
+		char *p = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+		_exit(enter() || write(ready[1], p, 1) != 1 || pause() ? 1 : 0);
+	}
+	if (read(ready[0], &byte, 1) != 1)
+		return -1;
+	return pid;
+}
+
+int main(int argc, char **argv)
+{
+	struct seen *seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE,
+				 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct fake_nvidia_counts counts;
+	int status, outside, fd;
+	pid_t neighbour, pid;
+	double end;
+	char *p;
+
+	if (argc != 3)
+		tap_bail("usage: %s CGROUP FILE", argv[0]);
+	group = argv[1];
+	path = argv[2];
+	callback = getenv("WAY") && !strcmp(getenv("WAY"), "callback");
+	fd = nvfs_file(path, SIZE, 5);
+	neighbour = start_neighbour();
+	if (fd < 0 || neighbour < 0 || in_group("memory.max", NULL) != LIMIT)
+		tap_bail("no cgroup of %lu bytes", LIMIT);
+	pid = fork();
+	if (!pid)
+		greedy(seen);
+	waitpid(pid, &status, 0);
+	tap_ok(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a process fills its cgroup with shadow memory");
+	if (!WIFEXITED(status) || WEXITSTATUS(status))
+		tap_diag("status %#x", status);
+	tap_is(seen->mapped, BUFFERS, "shadow buffers that are not touched cost little");
+	tap_ok(seen->touched > 0 && seen->touched <= (int)(LIMIT / PAGE),
+	       "a touch beyond the limit is SIGBUS: after %d pages", seen->touched);
+	tap_is(seen->kernel, -EFAULT, "read(2) to such memory");
+	tap_is(seen->moved, callback ? -ENOMEM : (long long)SIZE, "READ with such memory");
+	tap_is(seen->moved_again, (long long)SIZE, "READ after an munmap");
+	tap_ok(seen->data, "with the right bytes");
+	tap_ok(seen->touched_again > 0, "there is memory again: %d pages", seen->touched_again);
+	tap_ok(in_group("memory.events", "max ") > 0, "the limit was met");
+	tap_is(in_group("memory.events", "oom_kill "), 0, "nobody was killed");
+	tap_is(waitpid(neighbour, &status, WNOHANG), 0, "not the other process of the cgroup either");
+	kill(neighbour, SIGKILL);
+	waitpid(neighbour, &status, 0);
+	outside = nvfs_open(0, O_RDWR);
+	p = nvfs_mmap(outside, SIZE);
+	if (p)
+		memset(p, 1, SIZE);
+	tap_ok(p && p[SIZE - 1] == 1, "outside of the cgroup there is memory");
+	end = nvfs_seconds() + 20;
+	while (in_group("memory.current", NULL) > (long)(4 * MIB) && nvfs_seconds() < end)
+		sched_yield();
+	tap_ok(in_group("memory.current", NULL) <= (long)(4 * MIB), "the cgroup has its memory back: %ld",
+	       in_group("memory.current", NULL));
+	if (gpu_open(&gpu, 0) || gpu_counts(&gpu, &counts))
+		tap_bail("no counts");
+	tap_ok(!counts.tables && !counts.pinned_pages && !counts.mappings, "nothing is left pinned");
+	tap_is(counts.misuse, 0, "the GPU driver was not misused");
+	return tap_plan();
+}
