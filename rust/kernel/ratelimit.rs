@@ -10,7 +10,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// A limit on how often something is logged: `burst` times in each five seconds.
+/// A limit on how often something is logged: `burst` times in each minute.
 ///
 /// # Invariants
 ///
@@ -27,12 +27,11 @@ unsafe impl Send for RateLimit {}
 unsafe impl Sync for RateLimit {}
 
 impl RateLimit {
-    /// Five seconds, in jiffies' unit of the C macro `DEFAULT_RATELIMIT_INTERVAL`.
-    const INTERVAL_MS: u32 = 5000;
+    const INTERVAL_MS: u32 = 60_000;
 
-    /// Allows `burst` lines in five seconds.
+    /// Allows `burst` lines in a minute.
     pub fn new(burst: c_int) -> impl PinInit<Self> {
-        // CAST: Five seconds of jiffies are far below `c_int::MAX`.
+        // CAST: A minute of jiffies is far below `c_int::MAX`.
         let interval = kernel::time::msecs_to_jiffies(Self::INTERVAL_MS) as c_int;
         // INVARIANT: Initialized in place.
         pin_init!(Self {

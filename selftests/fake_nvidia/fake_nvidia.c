@@ -28,6 +28,7 @@
 #include <linux/overflow.h>
 #include <linux/pci.h>
 #include <linux/pci-p2pdma.h>
+#include <linux/rcupdate.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -1117,6 +1118,25 @@ static int fake_distance(struct gpu *gpu, struct fake_nvidia_distance *d)
 	return ret;
 }
 
+static int fake_hold_rcu(u64 ms)
+{
+	static atomic_t reader;		/* 0: none, 1: there is one, 2: it is to end */
+	unsigned long end = jiffies + msecs_to_jiffies(min_t(u64, ms, MAX_DELAY_MS));
+	int ret;
+
+	if (!ms)
+		return atomic_cmpxchg(&reader, 1, 2) == 1 ? 0 : -EBUSY;
+	rcu_read_lock();
+	ret = atomic_cmpxchg(&reader, 0, 1) ? -EBUSY : 0;
+	if (!ret) {
+		while (atomic_read(&reader) == 1 && time_before(jiffies, end))
+			cpu_relax();
+		ret = atomic_xchg(&reader, 0) == 2 ? 0 : -ETIMEDOUT;
+	}
+	rcu_read_unlock();
+	return ret;
+}
+
 static long fake_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
 	struct gpu_file *file = filp->private_data;
@@ -1179,6 +1199,9 @@ static long fake_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 		break;
 	case FAKE_NVIDIA_RESET:
 		fake_reset();
+		break;
+	case FAKE_NVIDIA_HOLD_RCU:
+		ret = fake_hold_rcu(u.va);
 		break;
 	default:
 		return -ENOTTY;

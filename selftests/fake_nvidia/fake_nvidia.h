@@ -107,4 +107,11 @@ struct fake_nvidia_distance {
 
 #define FAKE_NVIDIA_DISTANCE	_IOWR('G', 11, struct fake_nvidia_distance)
 
+/*
+ * An RCU reader, which ends when another call with 0 comes (then this one returns 0), or after so
+ * many milliseconds (then -ETIMEDOUT). Until then no grace period ends. -EBUSY: there is one; with
+ * 0: there is none.
+ */
+#define FAKE_NVIDIA_HOLD_RCU	_IOW('G', 12, __u64)
+
 #endif /* FAKE_NVIDIA_H */

@@ -221,3 +221,8 @@ int gpu_reset(struct gpu *gpu)
 {
 	return call(gpu, FAKE_NVIDIA_RESET, NULL);
 }
+
+int gpu_hold_rcu(struct gpu *gpu, uint64_t ms)
+{
+	return call(gpu, FAKE_NVIDIA_HOLD_RCU, &ms);
+}
