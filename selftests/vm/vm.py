@@ -60,6 +60,8 @@ def arguments():
                    help="four times as much on the debug kernel")
     p.add_argument("--flavour", choices=FLAVOURS, default="stock")
     p.add_argument("--hook", action="store_true", help="the drives' driver is selftests/nvme_hook")
+    p.add_argument("--errors", choices=DRIVES, metavar="SERIAL",
+                   help="a drive that fails reads at byte 671088640 and writes at byte 838860800")
     p.add_argument("--append", default="", metavar="TEXT",
                    help="for the kernel's command line; NAME=VALUE is an environment variable of the suite")
     p.add_argument("--extra", default="", metavar="TEXT", help="for QEMU's command line")
@@ -291,12 +293,33 @@ def machine(smp):
     return args
 
 
-def memory_and_drives(folder, bar):
+# Sectors of 512 bytes.
+BAD_SECTORS = """\
+[inject-error]
+event = "none"
+iotype = "read"
+errno = "5"
+sector = "1310720"
+
+[inject-error]
+event = "none"
+iotype = "write"
+errno = "5"
+sector = "1638400"
+"""
+
+
+def memory_and_drives(folder, bar, errors):
     args = []
     for gpu in GPUS:
         args += ["-object", f"memory-backend-file,id=bar-{gpu},mem-path={folder}/{gpu},size={bar},share=on"]
     for drive in DRIVES:
-        args += ["-drive", f"if=none,id=drive-{drive},file={folder}/{drive},format=raw,cache=writeback"]
+        file = f"{folder}/{drive}"
+        if drive == errors:
+            with open(f"{folder}/errors", "w") as f:
+                f.write(BAD_SECTORS)
+            file = f"blkdebug:{folder}/errors:{file}"
+        args += ["-drive", f"if=none,id=drive-{drive},file={file},format=raw,cache=writeback"]
     return args
 
 
@@ -316,7 +339,7 @@ def qemu_command(opts, folder, lines):
               f"TB_NVME={'hooked' if opts.hook else 'stock'}",
               kernel_options, iommu_options, opts.append]
     command += ["-kernel", f"{kernel}/vmlinuz", "-initrd", f"{folder}/initramfs", "-append", " ".join(append)]
-    command += iommu + memory_and_drives(folder, opts.bar) + TOPOLOGIES[opts.topology]()
+    command += iommu + memory_and_drives(folder, opts.bar, opts.errors) + TOPOLOGIES[opts.topology]()
     return command + shlex.split(opts.extra)
 
 
