@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Devices that reset, do not answer, or go away during transfers.
+ *
+ * usage: removal reset FILE CONTROLLER	the controller's folder in sysfs: it is reset, again and again
+ *        removal lost FILE FUNCTION	the PCI function's folder: it loses its bus
+ *        removal timeout FILE DRIVE	its requests take longer than they may; it may be given up
+ *        removal unplug FILE DRIVE
+ *        removal gpu FILE GPU		pins that go with the memory; the name is QEMU's
+ *        removal gpu-held FILE GPU	pins that hold it
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../lib/gpu.h"
+#include "../lib/host.h"
+#include "../lib/nvfs.h"
+#include "../lib/tap.h"
+
+#define THREADS	3
+#define SIZE	(1 * MIB)
+
+/* A thread that writes and reads its part of the file, for ever. */
+struct worker {
+	struct gpu gpu;
+	struct nvfs_buffer buf;
+	uint64_t va;
+	int node, fd;
+	unsigned int number;
+	bool until_error;
+	unsigned long good, failed, wrong;
+	int first_error;
+	union nvfs_ioctl_arg arg;	/* of a request, as long as the file could be looked at */
+	pthread_t thread;
+};
+
+static struct worker workers[THREADS];
+static const char *path;
+static int gpu_index;
+static bool stop;
+
+static void begin(struct worker *w)
+{
+	struct fake_nvidia_info info;
+
+	w->node = nvfs_open(w->number, O_RDWR);
+	w->fd = open(path, O_RDWR | O_DIRECT);
+	if (w->node < 0 || w->fd < 0 || gpu_open(&w->gpu, gpu_index) ||
+	    gpu_info(&w->gpu, &info) || gpu_alloc(&w->gpu, SIZE, 0, &w->va) ||
+	    nvfs_register(&w->buf, w->node, w->va, SIZE, SIZE, info.pdevinfo))
+		tap_bail("no buffer: %s", strerror(errno));
+	w->arg = nvfs_io_arg(&w->buf, w->fd, w->number * SIZE, SIZE, 0);
+}
+
+static ssize_t transfer(struct worker *w, bool write, bool async)
+{
+	off_t at = w->number * SIZE;
+	ssize_t ret;
+
+	if (!async)
+		return write ? nvfs_write(&w->buf, w->fd, at, SIZE, 0) :
+			       nvfs_read(&w->buf, w->fd, at, SIZE, 0);
+	ret = nvfs_submit(&w->buf, write ? NVFS_IOCTL_WRITE : NVFS_IOCTL_READ, w->fd, at, SIZE, 0);
+	if (ret < 0)
+		return ret;
+	while (nvfs_fence(&w->buf) != w->buf.fence)
+		sched_yield();
+	return w->buf.meta->result;
+}
+
+static bool one(struct worker *w, unsigned int round)
+{
+	ssize_t ret;
+	int64_t bad;
+	bool filled;
+
+	/* The bytes of a GPU that is being removed cannot be looked at. */
+	filled = !gpu_fill(&w->gpu, w->va, SIZE, round);
+	ret = transfer(w, true, round & 1);
+	if (ret == (ssize_t)SIZE) {
+		gpu_set(&w->gpu, w->va, 0xee, SIZE);
+		ret = transfer(w, false, round & 2);
+		if (ret == (ssize_t)SIZE) {
+			if (filled && !gpu_check(&w->gpu, w->va, SIZE, round, &bad) && bad >= 0)
+				w->wrong++;
+			w->good++;
+			return true;
+		}
+	}
+	w->failed++;
+	if (!w->first_error)
+		w->first_error = ret < 0 ? ret : -ERANGE;
+	return false;
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	unsigned int round = 0;
+
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED))
+		if (!one(w, ++round) && w->until_error)
+			break;
+	return NULL;
+}
+
+static void start(bool until_error)
+{
+	unsigned int i;
+
+	for (i = 0; i < THREADS; i++) {
+		workers[i].number = i;
+		workers[i].until_error = until_error;
+		begin(&workers[i]);
+	}
+	for (i = 0; i < THREADS; i++)
+		if (pthread_create(&workers[i].thread, NULL, work, &workers[i]))
+			tap_bail("no thread");
+}
+
+static unsigned long rounds(void)
+{
+	unsigned long all = 0;
+	unsigned int i;
+
+	for (i = 0; i < THREADS; i++)
+		all += __atomic_load_n(&workers[i].good, __ATOMIC_RELAXED);
+	return all;
+}
+
+/* Until the workers have done so many more. */
+static bool more_rounds(unsigned long n)
+{
+	unsigned long before = rounds();
+	double end = nvfs_seconds() + 120;
+
+	while (rounds() < before + n) {
+		if (nvfs_seconds() > end)
+			return false;
+		sched_yield();
+	}
+	return true;
+}
+
+static unsigned long joined(unsigned long *failed, unsigned long *wrong)
+{
+	unsigned int i;
+
+	*failed = *wrong = 0;
+	for (i = 0; i < THREADS; i++) {
+		pthread_join(workers[i].thread, NULL);
+		*failed += workers[i].failed;
+		*wrong += workers[i].wrong;
+		if (workers[i].failed)
+			tap_diag("worker %u: %lu rounds, %lu failed, first %s", i, workers[i].good,
+				 workers[i].failed, strerror(-workers[i].first_error));
+	}
+	return rounds();
+}
+
+static void leave(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < THREADS; i++) {
+		nvfs_unregister(&workers[i].buf);
+		close(workers[i].node);
+		close(workers[i].fd);
+		gpu_close(&workers[i].gpu);
+	}
+}
+
+static void ask(const char *line)
+{
+	char reply[HOST_LINE];
+
+	if (host_request(line, reply, sizeof(reply)))
+		tap_bail("%s: %s", line, reply);
+}
+
+static void throttle(const char *drive, unsigned int bps)
+{
+	char line[512];
+
+	snprintf(line, sizeof(line), "qmp {\"execute\": \"block_set_io_throttle\", \"arguments\": "
+		 "{\"id\": \"%s\", \"bps\": %u, \"bps_rd\": 0, \"bps_wr\": 0, \"iops\": 0, "
+		 "\"iops_rd\": 0, \"iops_wr\": 0}}", drive, bps);
+	ask(line);
+}
+
+static void unplug(const char *name)
+{
+	char line[256];
+
+	snprintf(line, sizeof(line), "qmp {\"execute\": \"device_del\", \"arguments\": "
+		 "{\"id\": \"%s\"}}", name);
+	ask(line);
+}
+
+static void unplugged(const char *name)
+{
+	char line[256], reply[HOST_LINE];
+
+	snprintf(line, sizeof(line), "event DEVICE_DELETED %s 60", name);
+	tap_is(host_request(line, reply, sizeof(reply)), 0, "%s is gone", name);
+}
+
+static void module_is_busy(void)
+{
+	tap_ok(syscall(SYS_delete_module, "nvidia_fs", O_NONBLOCK) < 0 && errno == EWOULDBLOCK,
+	       "unload meanwhile: the module is in use");
+}
+
+/* A child with the same load is killed in the middle of it. */
+static bool killed(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		start(false);
+		for (;;)
+			pause();
+	}
+	usleep(rand() % 300000);
+	kill(pid, SIGKILL);
+	return waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
+static void reset(const char *controller)
+{
+	unsigned long failed, wrong, good;
+	unsigned int i, resets = 0, kills = 0;
+	char name[256];
+
+	snprintf(name, sizeof(name), "%s/reset_controller", controller);
+	start(false);
+	more_rounds(3);
+	for (i = 0; i < 6; i++) {
+		resets += nvfs_write_text(name, "1") == 1;
+		more_rounds(2);
+	}
+	module_is_busy();
+	stop = true;
+	good = joined(&failed, &wrong);
+	tap_is(resets, 6, "the controller was reset 6 times");
+	tap_ok(good > 0, "%lu rounds of WRITE and READ", good);
+	tap_is(failed, 0, "none failed");
+	tap_is(wrong, 0, "none had wrong bytes");
+	leave();
+	stop = false;
+	for (i = 0; i < 6; i++) {
+		pid_t pid = fork();
+
+		if (!pid)
+			_exit(nvfs_write_text(name, "1") != 1);
+		kills += killed();
+		waitpid(pid, NULL, 0);
+	}
+	tap_is(kills, 6, "SIGKILL during a reset, 6 times");
+}
+
+static void lost(const char *function)
+{
+	unsigned long failed, wrong;
+	uint16_t command, none = 0;
+	char name[256];
+	int config;
+
+	snprintf(name, sizeof(name), "%s/config", function);
+	config = open(name, O_RDWR);
+	if (config < 0 || pread(config, &command, 2, 4) != 2)
+		tap_bail("%s: %s", name, strerror(errno));
+	start(false);
+	more_rounds(3);
+	if (pwrite(config, &none, 2, 4) != 2)
+		tap_bail("%s: %s", name, strerror(errno));
+	module_is_busy();
+	tap_ok(more_rounds(3), "the controller is lost, and comes back");
+	stop = true;
+	joined(&failed, &wrong);
+	tap_is(wrong, 0, "no wrong bytes");
+	tap_ok(one(&workers[0], 99), "WRITE and READ afterwards");
+	close(config);
+	leave();
+}
+
+/* Requests to a drive that is gone end as pread and pwrite do. */
+static void as_the_system(struct worker *w, bool write)
+{
+	static char data[SIZE] __attribute__((aligned(4096)));
+	off_t at = w->number * SIZE;
+	ssize_t want = write ? pwrite(w->fd, data, SIZE, at) : pread(w->fd, data, SIZE, at), ret;
+
+	want = want < 0 ? -errno : want;
+	ret = nvfs_request(w->node, write ? NVFS_IOCTL_WRITE : NVFS_IOCTL_READ, &w->arg);
+	/* A file system that was shut down does not tell whether it does direct I/O. */
+	tap_ok(ret == want || (want < 0 && ret == -EOPNOTSUPP), "%s: %s, the system's: %s",
+	       write ? "WRITE" : "READ", strerror(ret < 0 ? -ret : 0),
+	       strerror(want < 0 ? -want : 0));
+}
+
+static void timeout(const char *drive)
+{
+	unsigned long failed, wrong;
+
+	start(true);
+	more_rounds(3);
+	throttle(drive, 32768);
+	module_is_busy();
+	joined(&failed, &wrong);
+	throttle(drive, 0);
+	tap_is(failed, THREADS, "the drive does not answer: requests fail");
+	tap_is(wrong, 0, "no wrong bytes");
+	as_the_system(&workers[0], false);
+	leave();
+}
+
+static void unplug_drive(const char *drive)
+{
+	unsigned long failed, wrong;
+
+	start(true);
+	more_rounds(3);
+	unplug(drive);
+	module_is_busy();
+	joined(&failed, &wrong);
+	tap_is(failed, THREADS, "the drive is unplugged: requests fail");
+	tap_is(wrong, 0, "no wrong bytes before");
+	unplugged(drive);
+	as_the_system(&workers[0], true);
+	as_the_system(&workers[1], false);
+	leave();
+}
+
+static void wait_unbound(void)
+{
+	char name[64];
+	double end = nvfs_seconds() + 60;
+
+	snprintf(name, sizeof(name), "/dev/fake_nvidia%d", gpu_index);
+	while (!access(name, F_OK) && nvfs_seconds() < end)
+		sched_yield();
+	tap_ok(access(name, F_OK) != 0, "the GPU's driver is being unbound");
+}
+
+static void unplug_gpu(const char *name, bool held)
+{
+	unsigned long failed, wrong;
+	unsigned int i, dead = 0;
+
+	gpu_index = name[strlen(name) - 1] - '0';
+	nvfs_set_parameter("use_legacy_p2p_allocation", held ? "0" : "1");
+	start(!held);
+	more_rounds(3);
+	unplug(name);
+	module_is_busy();
+	wait_unbound();
+	if (held) {
+		/* The memory stays while buffers hold it. */
+		stop = true;
+	}
+	joined(&failed, &wrong);
+	for (i = 0; i < THREADS; i++)
+		dead += workers[i].buf.meta->state == NVFS_META_DIED;
+	if (!held) {
+		tap_is(failed, THREADS, "requests fail from then on");
+		tap_is(dead, THREADS, "all buffers are dead");
+		tap_is(transfer(&workers[0], false, false), -EBUSY, "READ");
+	} else {
+		tap_is(dead, 0, "no buffer is dead");
+	}
+	tap_is(wrong, 0, "no wrong bytes");
+	for (i = 0; i < THREADS; i++)
+		nvfs_unregister(&workers[i].buf);
+	unplugged(name);
+	leave();
+}
+
+int main(int argc, char **argv)
+{
+	struct fake_nvidia_counts counts;
+	struct gpu gpu;
+	double end;
+	int fd;
+
+	if (argc != 4)
+		tap_bail("usage: %s KIND FILE DEVICE", argv[0]);
+	path = argv[2];
+	fd = nvfs_file(path, THREADS * SIZE, 1);
+	if (fd < 0)
+		tap_bail("cannot make %s", path);
+	close(fd);
+	if (!strcmp(argv[1], "reset"))
+		reset(argv[3]);
+	else if (!strcmp(argv[1], "lost"))
+		lost(argv[3]);
+	else if (!strcmp(argv[1], "timeout"))
+		timeout(argv[3]);
+	else if (!strcmp(argv[1], "unplug"))
+		unplug_drive(argv[3]);
+	else
+		unplug_gpu(argv[3], !strcmp(argv[1], "gpu-held"));
+	if (gpu_open(&gpu, 0) && gpu_open(&gpu, 1))
+		return tap_plan();
+	end = nvfs_seconds() + 20;
+	do {
+		if (gpu_counts(&gpu, &counts))
+			tap_bail("no counts");
+	} while ((counts.tables || counts.pinned_pages || counts.mappings) && nvfs_seconds() < end);
+	tap_ok(!counts.tables && !counts.pinned_pages && !counts.mappings, "nothing is left pinned");
+	tap_is(counts.callbacks_done, counts.callbacks, "each callback returned");
+	tap_is(counts.misuse, 0, "the GPU driver was not misused");
+	return tap_plan();
+}

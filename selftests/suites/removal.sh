@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: GPL-2.0
+# Drives and GPUs that reset, do not answer, or go away during transfers.
+export WAY="${WAY:-}"
+mount_ext4
+mount_xfs
+mount_far
+controller() { echo "/sys/class/nvme/$(basename "${1%n1}")"; }
+seconds() { echo $(($2 * 1000)) > "/sys/block/${1#/dev/}/queue/io_timeout"; }
+load_modules
+tap removal reset /mnt/ext4/file "$(controller "$NVME_EXT4")"
+seconds "$NVME_XFS" 3
+tap removal lost /mnt/xfs/file "/sys/bus/pci/devices/$PCI_XFS"
+seconds "$NVME_MD0" 3
+tap removal timeout "$NVME_MD0" md0
+tap removal unplug "$NVME_MD1" md1
+tap removal unplug /mnt/xfs/file xfs
+umount -l /mnt/xfs
+tap removal gpu /mnt/far/file gpu1
+tap removal gpu-held /mnt/ext4/file gpu0
+check "2.6: unload" unload_modules
+finish
