@@ -8,7 +8,8 @@
 //!
 //! Contract sections 6, 7 and 11.
 
-pub(crate) mod state;
+mod life;
+mod state;
 
 use crate::{
     abi::{
@@ -46,21 +47,21 @@ use kernel::{
     sync::{
         aref::ARef,
         atomic::{
-            Acquire,
             Atomic,
-            Full,
             Relaxed, //
         },
-        new_mutex,
         Arc,
         ArcBorrow,
-        Mutex,
         SetOnce,
         UniqueArc, //
     },
+    time::Msecs,
+};
+use life::{
+    Attempt,
+    Life, //
 };
 use nvfs_kernel::{
-    completion::Event,
     dma_ops::{
         self,
         Run, //
@@ -106,7 +107,7 @@ const MAX_SHADOW: usize = 16 << 20;
 const SHADOW_UNIT: usize = 64 << 10;
 
 /// How long a free callback waits before it says so, in milliseconds.
-const PATIENCE_MS: u32 = 10_000;
+const PATIENCE_MS: Msecs = 10_000;
 
 static MAPPINGS: vma::Table<Mapping> = vma::Table::new();
 
@@ -176,79 +177,6 @@ pub(crate) struct Binding {
     /// Whose memory it is, if that was found out.
     gpu: Option<Gpu>,
     _account: Account,
-}
-
-/// The state of a buffer, shared with the GPU driver's free callback.
-#[pin_data]
-pub(crate) struct Life {
-    word: Atomic<u32>,
-    /// P2PDMA pages of the GPU memory, once they were found. They go with the GPU memory.
-    #[pin]
-    memory: Mutex<Option<Arc<p2pdma::Memory>>>,
-    /// The GPU, once it is known, to be traced.
-    gpu: Atomic<u64>,
-    /// Nothing that a free callback waits for is left.
-    #[pin]
-    idle: Event,
-}
-
-impl Life {
-    fn new() -> Result<Arc<Self>> {
-        Arc::pin_init(
-            pin_init!(Self {
-                word: Atomic::new(Word::NEW.bits()),
-                memory <- new_mutex!(None),
-                gpu: Atomic::new(0),
-                idle <- Event::new(),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// Makes one change of the state; returns the state after it. Callable in any context.
-    fn change(&self, change: impl Fn(Word) -> Result<Word, Refused>) -> Result<Word, Refused> {
-        let mut old = self.word.load(Relaxed);
-        loop {
-            let new = change(Word::from_bits(old))?;
-            match self.word.cmpxchg(old, new.bits(), Full) {
-                Ok(_) => return Ok(new),
-                Err(current) => old = current,
-            }
-        }
-    }
-
-    /// A change that is always allowed.
-    fn set(&self, change: impl Fn(Word) -> Word) -> Word {
-        match self.change(|word| Ok(change(word))) {
-            Ok(word) => word,
-            // `change` above never refuses.
-            Err(_) => Word::NEW,
-        }
-    }
-
-    fn word(&self) -> Word {
-        Word::from_bits(self.word.load(Acquire))
-    }
-
-    /// The transfer under way is over. Callable in any context.
-    fn end_io(&self) {
-        if self.set(Word::end_io).is_drained() {
-            self.idle.complete_all();
-        }
-    }
-
-    /// A storage driver gives a segment back. `false`: none was out. Callable in any context.
-    fn end_segment(&self) -> bool {
-        match self.change(Word::end_segment) {
-            Ok(word) => {
-                if word.is_drained() {
-                    self.idle.complete_all();
-                }
-                true
-            }
-            Err(_) => false,
-        }
-    }
 }
 
 /// Makes the VMA that is being made a shadow buffer: contract section 6.1. May sleep.
@@ -673,17 +601,13 @@ impl gpu::Owner for Revocation {
 impl Revocation {
     /// No new transfer may begin; waits for the end of the one under way.
     fn drain(&self) {
-        if !self.life.set(Word::revoke).is_drained() && !self.life.idle.wait_at_most(PATIENCE_MS) {
+        self.life.revoke(PATIENCE_MS, || {
             pr_warn!(
                 "GPU memory of {} bytes is being freed, but its storage device has not finished a transfer for {} s; waiting\n",
                 self.range.size(),
                 PATIENCE_MS / 1000
             );
-            self.life.idle.wait();
-        }
-        // Nobody uses the pages any more, and who unbinds the GPU waits for us to let them go.
-        let memory = self.life.memory.lock().take();
-        drop(memory);
+        });
     }
 }
 
@@ -860,28 +784,6 @@ fn addresses(extents: &[Extent]) -> Result<KVVec<u64>> {
         }
     }
     Ok(pages)
-}
-
-/// A MAP under way. Dropping it undoes the change of state.
-struct Attempt<'a>(&'a Life);
-
-impl<'a> Attempt<'a> {
-    /// Fails with `EINVAL` unless the buffer was never mapped.
-    fn begin(life: &'a Life) -> Result<Self> {
-        life.change(Word::begin_map).map_err(|_| EINVAL)?;
-        Ok(Self(life))
-    }
-
-    fn succeed(self) {
-        let attempt = core::mem::ManuallyDrop::new(self);
-        attempt.0.set(Word::end_map);
-    }
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        self.0.set(Word::fail_map);
-    }
 }
 
 /// Says in the log why GPU memory could not be pinned; returns what the user is told.
