@@ -4,11 +4,14 @@
 
 use crate::{
     extents::{joined, locate, Extent},
-    geometry::{read_len, Chunk, FileRange, GpuRange, BLOCK, GPU_PAGE},
-    holes::{mask, Clear},
+    geometry::{joins, read_len, run, Chunk, FileRange, GpuRange, BLOCK, GPU_PAGE},
+    holes::{mask, Clear, Region, MAX_REGIONS},
+    meta::Meta,
     state::Word,
     topology::{acs_is_on, distance, is_local, link, rank, Affinity, Bridge, UNKNOWN},
+    window::Window,
 };
+use nvfs_kernel::pin::UserPage;
 use proptest::prelude::*;
 
 /// Numbers near the edges as often as others.
@@ -103,12 +106,13 @@ proptest! {
         prop_assert_eq!(locate(&starts, len, len), None);
     }
 
-    /// Whatever comes in whatever order: never two transfers, none on what is ending, and an
-    /// ending buffer is dead for good.
+    /// Whatever comes in whatever order: never two transfers, none on what is ending, segments
+    /// only during one, and an ending buffer is dead for good, and drained once nothing is out.
     #[test]
-    fn the_life_of_a_buffer(events in prop::collection::vec(0..7u8, 0..60)) {
+    fn the_life_of_a_buffer(events in prop::collection::vec(0..9u8, 0..60)) {
         let mut word = Word::NEW;
         let (mut mapping, mut busy, mut mapped, mut ending) = (false, false, false, false);
+        let (mut revoked, mut segments) = (false, 0u32);
         for event in events {
             match event {
                 0 => match word.begin_map() {
@@ -121,7 +125,7 @@ proptest! {
                 1 if mapping => (word, mapping, mapped) = (word.end_map(), false, true),
                 2 if mapping => {
                     let closed = word.bits() & 0x10 != 0;
-                    (word, mapping, ending) = (word.fail_map(), false, closed);
+                    (word, mapping, ending, revoked) = (word.fail_map(), false, closed, false);
                 }
                 3 => match word.begin_io() {
                     Ok(next) => {
@@ -132,11 +136,27 @@ proptest! {
                 },
                 4 if busy => (word, busy) = (word.end_io(), false),
                 5 => (word, ending) = (word.close(), true),
-                6 if mapping || mapped => (word, ending) = (word.revoke(), true),
+                6 if mapping || mapped => (word, ending, revoked) = (word.revoke(), true, true),
+                7 => match word.begin_segment() {
+                    Ok(next) => {
+                        prop_assert!(busy);
+                        (word, segments) = (next, segments + 1);
+                    }
+                    Err(_) => prop_assert!(!busy),
+                },
+                8 => match word.end_segment() {
+                    Ok(next) => {
+                        prop_assert!(segments > 0);
+                        (word, segments) = (next, segments - 1);
+                    }
+                    Err(_) => prop_assert!(segments == 0),
+                },
                 _ => (),
             }
             prop_assert_eq!(word.is_busy(), busy);
             prop_assert_eq!(word.may_continue(), busy && !ending);
+            prop_assert_eq!(word.is_revoked(), revoked);
+            prop_assert_eq!(word.is_drained(), revoked && !busy && segments == 0);
         }
     }
 
@@ -199,6 +219,148 @@ proptest! {
             done += chunk.len;
         }
         prop_assert_eq!(done, size);
+    }
+}
+
+proptest! {
+    /// A run is the longest piece that is contiguous, and no segment goes over where it must not.
+    #[test]
+    fn a_run_is_contiguous(
+        steps in prop::collection::vec(0..4u64, 1..40),
+        far in any::<bool>(),
+        start in 0..40 * GPU_PAGE,
+        len in 1..40 * GPU_PAGE as usize,
+    ) {
+        // Three of four pages follow the one before.
+        let mut address = 1 << 30;
+        let pages: Vec<u64> = steps
+            .iter()
+            .map(|step| {
+                address += GPU_PAGE * if *step == 0 { 2 } else { 1 };
+                address
+            })
+            .collect();
+        let first = if far { 65520 } else { 0 };
+        let mut all = vec![0; first];
+        all.extend(&pages);
+        let start = first as u64 * GPU_PAGE + start;
+        let end = start + len as u64;
+        let got = run(&all, start, len);
+        if end > all.len() as u64 * GPU_PAGE {
+            prop_assert_eq!(got, None);
+            return Ok(());
+        }
+        let byte = |at: u64| all[(at / GPU_PAGE) as usize] + at % GPU_PAGE;
+        let (address, got) = got.unwrap();
+        prop_assert_eq!(address, byte(start));
+        prop_assert!(got > 0 && got <= len);
+        for at in (start..start + got as u64).step_by(4096) {
+            prop_assert_eq!(byte(at), address + (at - start));
+            prop_assert!(at == start || at % (65535 * GPU_PAGE) != 0);
+        }
+        if got < len {
+            let next = start + got as u64;
+            prop_assert_eq!(next % GPU_PAGE, 0);
+            prop_assert!(byte(next) != byte(next - 1) + 1 || !joins(next));
+        }
+    }
+
+    /// Splitting loses no byte and puts each on its side.
+    #[test]
+    fn a_split_loses_nothing(phys in number(), len in any::<usize>(), last in number()) {
+        let whole = Extent { phys, len };
+        if whole.end().is_none() {
+            return Ok(());
+        }
+        let (first, rest) = whole.split_after(last);
+        let behind = rest.map_or(0, |rest| rest.len);
+        prop_assert_eq!(first.len.checked_add(behind), Some(len));
+        prop_assert_eq!(first.phys, phys);
+        prop_assert!(first.len == 0 || first.end().unwrap() - 1 <= last);
+        if let Some(rest) = rest {
+            prop_assert!(rest.phys > last && rest.len > 0);
+            prop_assert_eq!(first.end(), Some(rest.phys));
+        }
+    }
+}
+
+/// Runs what has atomics, in one thread.
+fn alone(check: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 100_000;
+    builder.check(check);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// What was marked, and not unmarked later, is no hole, whatever the pieces; what is outside
+    /// of the chunk is not found.
+    #[test]
+    fn a_window_is_its_chunk(
+        blocks in 1..200u64,
+        base in 0..1000u64,
+        first in 0..200u64,
+        count in 0..200u64,
+        marks in prop::collection::vec((0..200usize, 1..80usize, any::<bool>()), 0..8),
+        told in 0..200u64,
+    ) {
+        let first = first % blocks;
+        let count = count.min(blocks - first);
+        alone(move || {
+            let window = Window::new(blocks * BLOCK).unwrap();
+            // Of the chunk before.
+            window.mark(0, (blocks * BLOCK) as usize, true);
+            let chunk = Chunk { base: base * GPU_PAGE, at: first * BLOCK, len: count * BLOCK };
+            window.open(&chunk);
+            let mut marked = vec![false; blocks as usize];
+            for &(at, len, started) in &marks {
+                let end = (at + len).min(blocks as usize);
+                if at < end {
+                    let block = BLOCK as usize;
+                    // The last one in part.
+                    window.mark(at * block, (end - at) * block - 512, started);
+                    marked[at..end].fill(started);
+                }
+            }
+            let told = told.min(count);
+            let mut holes = vec![];
+            for region in window.untouched(told * BLOCK) {
+                holes.extend((region.start..region.start + region.blocks).map(u64::from));
+            }
+            let wanted: Vec<u64> = (0..told).filter(|b| !marked[(first + b) as usize]).collect();
+            assert_eq!(holes, wanted);
+            assert_eq!(window.span(), (chunk.base + chunk.at, chunk.len));
+            for at in 0..blocks {
+                let inside = at >= first && at < first + count;
+                let wanted = inside.then_some(chunk.base + at * BLOCK);
+                assert_eq!(window.locate((at * BLOCK) as usize, BLOCK as usize), wanted);
+            }
+            assert_eq!(window.locate((first * BLOCK) as usize, usize::MAX), None);
+        });
+    }
+
+    /// The meta block has what the contract's section 8 says, where it says it.
+    #[test]
+    fn a_meta_block_is_that_of_the_contract(
+        result in any::<i64>(), fence in any::<u64>(), pos in 0..i64::MAX,
+        start in any::<u16>(), blocks in 1..u16::MAX, count in 0..MAX_REGIONS,
+    ) {
+        alone(move || {
+            let page = UserPage::new();
+            let meta = Meta::new(page.address()).unwrap();
+            meta.finish(result, fence);
+            assert_eq!((page.load(0), page.load(8)), (fence, result as u64));
+            meta.hole(1, Region { start, blocks });
+            assert_eq!(page.load(52), u64::from(start) | u64::from(blocks) << 16);
+            meta.holes(count, pos);
+            assert_eq!(page.load(24), 0xabc0_cba1_abc2_cba3);
+            assert_eq!((page.load(32), page.load(36)), (1, count as u64));
+            assert_eq!((page.load(40), page.load(16)), (pos as u64, u64::from(count > 0)));
+            meta.died();
+            assert_eq!((page.load(16), page.load(0)), (2, fence));
+            assert!(Meta::new(0).is_err());
+        });
     }
 }
 
