@@ -74,3 +74,24 @@ impl Event {
         unsafe { bindings::wait_for_completion(self.inner.get()) }
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::macros::kunit_tests(nvfs_completion)]
+mod tests {
+    use super::*;
+    use kernel::sync::Arc;
+
+    #[test]
+    fn once_for_each_or_once_for_all() -> Result {
+        let event = Arc::pin_init(Event::new(), GFP_KERNEL)?;
+        assert!(!event.wait_at_most(1));
+        event.complete();
+        assert!(event.wait_killable());
+        assert!(!event.wait_at_most(1));
+        event.complete_all();
+        event.wait();
+        assert!(event.wait_at_most(1));
+        assert!(event.wait_killable());
+        Ok(())
+    }
+}

@@ -62,3 +62,63 @@ impl<const N: usize> Drop for Counters<N> {
         unsafe { bindings::free_percpu(self.0.as_ptr().cast()) }
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::macros::kunit_tests(nvfs_percpu)]
+mod tests {
+    use super::*;
+    use crate::reaper::{
+        Deferred,
+        Reaped,
+        Reaper, //
+    };
+    use kernel::sync::{
+        aref::ARef,
+        Arc, //
+    };
+
+    /// Adds from the work queue, on whatever CPU.
+    struct Adder(Arc<Counters<2>>);
+
+    impl Deferred for Adder {
+        fn deferred(this: ARef<Reaped<Self>>) {
+            for _ in 0..1000 {
+                this.0.add(1, 3);
+            }
+        }
+    }
+
+    #[test]
+    fn sums_are_those_of_all_cpus() -> Result {
+        let counters = Arc::new(Counters::<2>::new()?, GFP_KERNEL)?;
+        let reaper = Reaper::new(c"kunit")?;
+        for _ in 0..8 {
+            let adder = Reaped::new(&reaper.handle(), Adder(counters.clone()))?;
+            assert!(Reaped::later(adder).is_ok());
+        }
+        for _ in 0..1000 {
+            counters.add(1, 1);
+        }
+        drop(reaper);
+        assert_eq!(counters.sum(0), 0);
+        assert_eq!(counters.sum(1), 25_000);
+        counters.add(0, 1);
+        counters.clear(1);
+        assert_eq!(counters.sum(1), 0);
+        assert_eq!(counters.sum(0), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn counters_wrap_and_have_an_end() -> Result {
+        let counters = Counters::<1>::new()?;
+        counters.add(0, u64::MAX);
+        counters.add(0, 3);
+        assert_eq!(counters.sum(0), 2);
+        counters.add(1, 1);
+        counters.clear(1);
+        assert_eq!(counters.sum(1), 0);
+        assert_eq!(counters.sum(0), 2);
+        Ok(())
+    }
+}

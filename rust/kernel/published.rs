@@ -150,3 +150,59 @@ impl<T> Drop for Offer<T> {
         drop(unsafe { Arc::from_raw(old.cast_const()) });
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::macros::kunit_tests(nvfs_published)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicUsize;
+
+    static GONE: AtomicUsize = AtomicUsize::new(0);
+    static OFFERED: Offered<Value> = Offered::new();
+
+    /// Counts its end.
+    struct Value(u32);
+
+    impl Drop for Value {
+        fn drop(&mut self) {
+            GONE.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn value(number: u32) -> Result<Arc<Value>> {
+        Ok(Arc::new(Value(number), GFP_KERNEL)?)
+    }
+
+    fn gone() -> usize {
+        GONE.swap(0, Ordering::Relaxed)
+    }
+
+    #[test]
+    fn replaced_values_go_after_their_readers() -> Result {
+        gone();
+        let published = Published::new(value(1)?);
+        assert_eq!(published.read(|value| value.0), 1);
+        published.replace(value(2)?);
+        assert_eq!(gone(), 1);
+        assert_eq!(published.read(|value| value.0), 2);
+        drop(published);
+        assert_eq!(gone(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn one_offer_at_a_time() -> Result {
+        gone();
+        assert!(OFFERED.read(|_| ()).is_none());
+        let offer = OFFERED.offer(value(1)?)?;
+        assert!(matches!(OFFERED.offer(value(2)?), Err(e) if e == EBUSY));
+        assert_eq!(gone(), 1);
+        assert_eq!(OFFERED.read(|value| value.0), Some(1));
+        drop(offer);
+        assert_eq!(gone(), 1);
+        assert!(OFFERED.read(|_| ()).is_none());
+        drop(OFFERED.offer(value(3)?)?);
+        assert_eq!(gone(), 1);
+        Ok(())
+    }
+}

@@ -309,3 +309,107 @@ unsafe extern "C" fn reap<T: Send + Sync + 'static>(work: *mut bindings::work_st
         unsafe { Reaped::<T>::free(object) }
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::macros::kunit_tests(nvfs_reaper)]
+mod tests {
+    use super::*;
+    use kernel::{
+        current,
+        sync::rcu, //
+    };
+
+    /// Who dropped the last one, and how many were dropped.
+    static DROPPER: Atomic<i32> = Atomic::new(0);
+    static DROPPED: Atomic<u32> = Atomic::new(0);
+    static DEFERRED: Atomic<u32> = Atomic::new(0);
+
+    struct Probe;
+
+    impl Drop for Probe {
+        fn drop(&mut self) {
+            DROPPER.store(current!().pid(), Relaxed);
+            DROPPED.store(DROPPED.load(Relaxed) + 1, Relaxed);
+        }
+    }
+
+    impl Deferred for Probe {
+        fn deferred(this: ARef<Reaped<Self>>) {
+            // SAFETY: Only looks at the context.
+            let sleepable = unsafe { bindings::nvfs_helper_may_sleep() };
+            let ours = current!().pid() == DROPPER.load(Relaxed);
+            if sleepable && !ours {
+                DEFERRED.store(DEFERRED.load(Relaxed) + 1, Relaxed);
+            }
+            drop(this);
+        }
+    }
+
+    /// A reaper, an object of it, and nothing dropped yet.
+    fn begin() -> Result<(Reaper, ARef<Reaped<Probe>>)> {
+        let reaper = Reaper::new(c"kunit")?;
+        let object = Reaped::new(&reaper.handle(), Probe)?;
+        DROPPER.store(0, Relaxed);
+        DROPPED.store(0, Relaxed);
+        DEFERRED.store(0, Relaxed);
+        Ok((reaper, object))
+    }
+
+    #[test]
+    fn freed_at_once_where_sleeping_is_legal() -> Result {
+        let (reaper, object) = begin()?;
+        let other = object.clone();
+        drop(object);
+        assert_eq!(DROPPED.load(Relaxed), 0);
+        drop(other);
+        assert_eq!(DROPPED.load(Relaxed), 1);
+        assert_eq!(DROPPER.load(Relaxed), current!().pid());
+        drop(reaper);
+        Ok(())
+    }
+
+    #[test]
+    fn freed_by_another_where_it_is_not() -> Result {
+        let (reaper, object) = begin()?;
+        let guard = rcu::read_lock();
+        drop(object);
+        drop(guard);
+        drop(reaper);
+        assert_eq!(DROPPED.load(Relaxed), 1);
+        assert!(DROPPER.load(Relaxed) != current!().pid());
+        Ok(())
+    }
+
+    #[test]
+    fn none_is_found_after_the_last_reference() -> Result {
+        let (reaper, object) = begin()?;
+        let raw = ARef::into_raw(object);
+        let guard = rcu::read_lock();
+        // SAFETY: An object of this moment.
+        let found = unsafe { Reaped::try_get(raw) }.is_some();
+        // SAFETY: The reference of above.
+        drop(unsafe { ARef::from_raw(raw) });
+        // SAFETY: It was an object when the guard was taken.
+        let found_again = unsafe { Reaped::try_get(raw) }.is_some();
+        drop(guard);
+        drop(reaper);
+        assert!(found);
+        assert!(!found_again);
+        assert_eq!(DROPPED.load(Relaxed), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_put_off_comes_before_the_reaper_goes() -> Result {
+        let (reaper, object) = begin()?;
+        DROPPER.store(current!().pid(), Relaxed);
+        let guard = rcu::read_lock();
+        let queued = Reaped::later(object).is_ok();
+        drop(guard);
+        drop(reaper);
+        assert!(queued);
+        assert_eq!(DEFERRED.load(Relaxed), 1);
+        assert_eq!(DROPPED.load(Relaxed), 1);
+        Ok(())
+    }
+}

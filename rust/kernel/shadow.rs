@@ -401,3 +401,91 @@ impl Piece {
         Err(ENOMEM)
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::macros::kunit_tests(nvfs_shadow)]
+mod tests {
+    use super::*;
+    use crate::reaper::Reaper;
+    use kernel::page::Page;
+
+    struct Owner;
+
+    static SPACE: Space<Owner> = Space::new();
+    static OTHER: Space<Owner> = Space::new();
+
+    /// Page `n` of a piece.
+    fn page(piece: &Piece, n: usize) -> *const bindings::page {
+        // SAFETY: Only asked for pages of the folio.
+        unsafe { bindings::nvfs_helper_folio_page(piece.folio.raw.as_ptr(), n) }
+    }
+
+    fn find(page: *const bindings::page) -> Option<Place<Owner>> {
+        // SAFETY: Only asked for pages that are held.
+        unsafe { SPACE.find(page) }
+    }
+
+    #[test]
+    fn each_page_of_a_folio_tells_its_owner_and_place() -> Result {
+        let _opened = SPACE.open()?;
+        assert!(SPACE.open().is_err());
+        let reaper = Reaper::new(c"kunit")?;
+        let owner = Reaped::new(&reaper.handle(), Owner)?;
+        let piece = Piece::new(&SPACE, &owner, 37, 16..64)?;
+        assert!(piece.pages.is_power_of_two() && piece.first % piece.pages == 0);
+        assert!(piece.first >= 16 && piece.first <= 37 && 37 - piece.first < piece.pages);
+        assert!(!SPACE.is_empty() && OTHER.is_empty());
+        for n in 0..piece.pages {
+            let place = find(page(&piece, n)).ok_or(EINVAL)?;
+            assert!(core::ptr::eq(&*place.owner, &*owner));
+            assert_eq!(place.index, piece.first + n);
+            assert_eq!(place.pages, piece.pages - n);
+        }
+        assert!(piece.folio.is_zero(0, piece.pages * PAGE_SIZE));
+        drop(piece);
+        assert!(SPACE.is_empty());
+        drop(owner);
+        drop(reaper);
+        Ok(())
+    }
+
+    #[test]
+    fn no_other_page_has_an_owner() -> Result {
+        let _opened = SPACE.open()?;
+        let _other = OTHER.open()?;
+        let reaper = Reaper::new(c"kunit")?;
+        let owner = Reaped::new(&reaper.handle(), Owner)?;
+        let plain = Page::alloc_page(GFP_KERNEL)?;
+        assert!(find(plain.as_ptr().cast()).is_none());
+        // SAFETY: It is held.
+        assert!(!unsafe { SPACE.contains(plain.as_ptr().cast()) });
+        let piece = Piece::new(&OTHER, &owner, 0, 0..16)?;
+        for n in 0..piece.pages {
+            assert!(find(page(&piece, n)).is_none());
+        }
+        drop(piece);
+        drop(owner);
+        drop(reaper);
+        Ok(())
+    }
+
+    #[test]
+    fn a_page_that_outlives_its_owner_is_plain() -> Result {
+        let _opened = SPACE.open()?;
+        let reaper = Reaper::new(c"kunit")?;
+        let owner = Reaped::new(&reaper.handle(), Owner)?;
+        let piece = Piece::new(&SPACE, &owner, 3, 0..4)?;
+        let last = page(&piece, piece.pages - 1).cast_mut();
+        // SAFETY: The piece holds the folio.
+        unsafe { bindings::nvfs_helper_get_page(last) };
+        // INVARIANT: Just taken.
+        let held = NonNull::new(last).map(SharedPage).ok_or(EINVAL)?;
+        assert!(find(last).is_some());
+        drop(piece);
+        assert!(find(last).is_none());
+        drop(held);
+        drop(owner);
+        drop(reaper);
+        Ok(())
+    }
+}
