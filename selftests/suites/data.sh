@@ -4,6 +4,10 @@ mount_ext4
 mount_xfs
 start_md
 mount -t tmpfs tmpfs /tmp
+if [ "${PART:-}" = storage ]; then
+	insmod /modules/fake_storage.ko && insmod /modules/fake_nvme_v2.ko
+	check "fake_storage has a drive's PCI function" lend_to_fake_storage "$PCI_RAW"
+fi
 load_modules
 export WAY="${WAY:-}" WINDOW="${WINDOW:-1024}"
 truncate -s 6G /mnt/ext4/file
@@ -23,6 +27,17 @@ files)
 devices)
 	umount /mnt/xfs
 	tap data matrix "$NVME_XFS" /dev/md0
+	;;
+storage)
+	# fake_storage with both kinds of list, and the iterator; windows in KiB.
+	for table in 1 2 3; do
+		echo $table > /sys/module/fake_storage/parameters/table
+		for WINDOW in 64 1024 16384; do
+			export WINDOW
+			tap data matrix /dev/fake_storage0
+		done
+	done
+	tap settled "at the end"
 	;;
 esac
 check "the modules can be unloaded" unload_modules
