@@ -42,6 +42,8 @@ impl<const LEN: usize> PinnedUser<LEN> {
         if address % LEN != 0 {
             return Err(EINVAL);
         }
+        // The mm core has an error of its own for the last page of all addresses.
+        address.checked_add(PAGE_SIZE).ok_or(EFAULT)?;
         let mut page = null_mut();
         // SAFETY: `page` has room for one pointer.
         let pinned = unsafe {

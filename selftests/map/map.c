@@ -164,6 +164,7 @@ SPOIL(fence_no_access, arg->map.end_fence_addr = (uintptr_t)no_access)
 SPOIL(fence_read_only, arg->map.end_fence_addr = (uintptr_t)read_only)
 SPOIL(fence_kernel, arg->map.end_fence_addr = 0xffff888000000000)
 SPOIL(fence_non_canonical, arg->map.end_fence_addr = 1UL << 63)
+SPOIL(fence_last_page, arg->map.end_fence_addr = -4096UL)
 SPOIL(size_zero, arg->map.size = 0)
 SPOIL(size_minus_1, arg->map.size = -1)
 SPOIL(size_minus_page, arg->map.size = -(int64_t)GPU_PAGE)
@@ -237,6 +238,7 @@ static const struct row rows[] = {
 	{ "row 9: read-only memory", fence_read_only, nothing, -EFAULT },
 	{ "row 9: kernel address", fence_kernel, nothing, -EFAULT },
 	{ "row 9: non-canonical address", fence_non_canonical, nothing, -EFAULT },
+	{ "row 9: the last page of all addresses", fence_last_page, nothing, -EFAULT },
 	{ "row 9 before 11", fence_no_access, size_zero, -EFAULT },
 	{ "row 9 before 12", fence_no_access, small_size, -EFAULT },
 	{ "row 9 before 13", fence_read_only, pin_eio, -EFAULT },
