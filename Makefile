@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# `make demo` and `make check` need nothing but a Debian machine; the others build for the kernel
+# `make demo`, `make check` and `make fuzz` need nothing but a Debian machine; the others build for the kernel
 # in KDIR, by default the running one.
 
 KVER ?= $(shell uname -r)
@@ -15,10 +15,10 @@ clean:
 install: modules
 	$(MAKE) -C $(KDIR) M=$(CURDIR) INSTALL_MOD_DIR=extra modules_install
 
-demo check lint:
+demo check lint fuzz:
 	selftests/vm/$@
 
 check-long check-debug:
 	selftests/vm/check --$(@:check-%=%)
 
-.PHONY: modules clean install demo check check-long check-debug lint
+.PHONY: modules clean install demo check check-long check-debug lint fuzz
