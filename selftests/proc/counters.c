@@ -174,7 +174,7 @@ static void refused_read(struct nvfs_buffer *buf, const char *path, const char *
 static void test_refused(struct nvfs_buffer *buf, int file, const char *directory,
 			 const char *other, const char *far)
 {
-	int journalled = FS_JOURNAL_DATA_FL, pipes[2], fd;
+	int flags = 0, fd;
 	char path[256];
 
 	nvfs_set_parameter("p2pdma", "off");
@@ -192,19 +192,16 @@ static void test_refused(struct nvfs_buffer *buf, int file, const char *director
 	      BY("refused_no_device", 1), NULL);
 	close(fd);
 	refused_read(buf, "/dev/loop0", "refused_driver", -EOPNOTSUPP);
+	/* With delayed allocation ext4 heeds no such flag: the suite mounts without. */
 	snprintf(path, sizeof(path), "%s/journalled", directory);
 	close(nvfs_file(path, MIB, 1));
 	fd = open(path, O_RDWR);
-	if (ioctl(fd, FS_IOC_SETFLAGS, &journalled))
+	ioctl(fd, FS_IOC_GETFLAGS, &flags);
+	flags |= FS_JOURNAL_DATA_FL;
+	if (ioctl(fd, FS_IOC_SETFLAGS, &flags))
 		tap_bail("no data journal");
 	close(fd);
 	refused_read(buf, path, "refused_buffered", -EOPNOTSUPP);
-	if (pipe2(pipes, O_DIRECT))
-		tap_bail("no pipe");
-	begin();
-	tap_is(nvfs_read(buf, pipes[0], 0, MIB, 0), -EOPNOTSUPP, "a read of a pipe");
-	moved("is refused for that", BY("Reads n", 1), BY("Reads err", 1), BY("refused_kind", 1),
-	      NULL);
 	if (!far)
 		return;
 	refused_read(buf, far, "refused_topology", -EREMOTEIO);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # /proc/driver/nvidia-fs/counters, and that each counter of stats moves when it should, and only then.
 # `far` is out of reach of GPU 0, unless the CPU may cross bridges.
-mount_ext4
+mount -t ext4 -o nodelalloc "$NVME_EXT4" /mnt/ext4
 mount -t tmpfs tmpfs /tmp
 truncate -s 4M /tmp/loop
 modprobe loop
