@@ -167,8 +167,8 @@ static void finish(struct request *rq, struct mapping *m, blk_status_t status)
 		m->rq = READ_ONCE(end_first) ? NULL : rq;
 		if (!m->rq)
 			blk_mq_end_request(rq, status);
-		hrtimer_setup(&m->timer, unmap_late, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
-		hrtimer_start(&m->timer, us_to_ktime(us), HRTIMER_MODE_REL_HARD);
+		hrtimer_setup(&m->timer, unmap_late, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
+		hrtimer_start(&m->timer, us_to_ktime(us), HRTIMER_MODE_REL);
 		return;
 	}
 	if (m && !READ_ONCE(end_first)) {
