@@ -154,6 +154,8 @@ pub unsafe fn import_ubuf(
     0
 }
 
+pub unsafe fn nvfs_helper_kiocb_set_apart(_iocb: *mut kiocb) {}
+
 pub unsafe fn nvfs_helper_kiocb_start_write(_iocb: *mut kiocb) {}
 
 pub unsafe fn nvfs_helper_kiocb_end_write(_iocb: *mut kiocb) {}

@@ -16,6 +16,7 @@ pub mod pin;
 
 pub mod fault {
     pub enum Point {
+        FileIo,
         PinFence,
     }
 
