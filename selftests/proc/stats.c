@@ -353,13 +353,12 @@ static void test_gpu_line(void)
 }
 
 /* io_counters: those of READ or WRITE, with rw_stats on or off. */
-static void test_io_counters(const struct nvfs_buffer *buf, bool write, bool rw)
+static void test_io_counters(struct nvfs_buffer *buf, bool write, bool rw)
 {
 	const char *line = write ? "Writes" : "Reads", *op = write ? "Write" : "Read";
 	struct counter n, ok, err, mib, state;
 	ssize_t (*io)(const struct nvfs_buffer *, int, int64_t, uint64_t, uint64_t) =
 		write ? nvfs_write : nvfs_read;
-	struct nvfs_buffer copy = *buf;
 	unsigned int i;
 
 	nvfs_set_parameter("rw_stats_enabled", "1");	/* to see n and ok before */
@@ -371,8 +370,8 @@ static void test_io_counters(const struct nvfs_buffer *buf, bool write, bool rw)
 	nvfs_set_parameter("rw_stats_enabled", rw ? "1" : "0");
 	for (i = 0; i < 5; i++)
 		io(buf, file, 0, MIB, 0);
-	nvfs_submit(&copy, write ? NVFS_IOCTL_WRITE : NVFS_IOCTL_READ, file, 0, MIB, 0);
-	nvfs_wait(&copy);
+	nvfs_submit(buf, write ? NVFS_IOCTL_WRITE : NVFS_IOCTL_READ, file, 0, MIB, 0);
+	nvfs_wait(buf);
 	for (i = 0; i < 3; i++)
 		io(buf, file, 1, MIB, 0);
 	if (!rw)
