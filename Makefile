@@ -15,10 +15,13 @@ clean:
 install: modules
 	$(MAKE) -C $(KDIR) M=$(CURDIR) INSTALL_MOD_DIR=extra modules_install
 
-demo check lint fuzz:
+demo check lint fuzz bench:
 	selftests/vm/$@
 
 check-long check-debug:
 	selftests/vm/check --$(@:check-%=%)
 
-.PHONY: modules clean install demo check check-long check-debug lint fuzz
+bench-quick:
+	selftests/vm/bench --quick
+
+.PHONY: modules clean install demo check check-long check-debug lint fuzz bench bench-quick

@@ -62,6 +62,9 @@ def arguments():
     p.add_argument("--hook", action="store_true", help="the drives' driver is selftests/nvme_hook")
     p.add_argument("--errors", choices=DRIVES, metavar="SERIAL",
                    help="a drive that fails reads at byte 671088640 and writes at byte 838860800")
+    p.add_argument("--bench", action="store_true",
+                   help="instructions are counted: the plugin of selftests/bench, and time goes by them")
+    p.add_argument("--profile", action="store_true", help="with --bench: where they are, too")
     p.add_argument("--append", default="", metavar="TEXT",
                    help="for the kernel's command line; NAME=VALUE is an environment variable of the suite")
     p.add_argument("--extra", default="", metavar="TEXT", help="for QEMU's command line")
@@ -277,6 +280,16 @@ TOPOLOGIES = {"switch": two_switches, "rootports": only_root_ports, "oneport": o
               "nodes": nodes, "acs": acs, "many": many}
 
 
+def counting(opts, folder):
+    """With one thread and time by instructions, counts repeat to half a percent."""
+    if not opts.bench:
+        return ["-accel", "tcg,thread=multi"]
+    plugin = f"{BUILD}/{opts.flavour}/selftests/bench/plugin/count.so"
+    if opts.profile:
+        plugin += f",profile={folder}/profile"
+    return ["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=on", "-plugin", plugin]
+
+
 def machine(smp):
     """Two nodes, and two sockets: two nodes in one socket make the kernel warn."""
     if smp == 1:
@@ -286,7 +299,7 @@ def machine(smp):
         nodes, cpus = [f"0-{half - 1}", f"{half}-{smp - 1}"], f"{smp},sockets=2,cores={half}"
     else:
         sys.exit("run: --smp must be 1 or even")
-    args = ["-M", "q35", "-accel", "tcg,thread=multi", "-smp", cpus, "-m", "2G"]
+    args = ["-M", "q35", "-smp", cpus, "-m", "2G"]
     for n, which in enumerate(nodes):
         args += ["-object", f"memory-backend-ram,id=node{n},size=1G",
                  "-numa", f"node,nodeid={n},memdev=node{n}" + (f",cpus={which}" if which else "")]
@@ -327,7 +340,7 @@ def qemu_command(opts, folder, lines):
     """LINES: file descriptors of the suite's output, the requests, the kernel's console, the monitor."""
     kernel, kernel_options, _ = FLAVOURS[opts.flavour]
     iommu, iommu_options = IOMMUS[opts.iommu]
-    command = ["qemu-system-x86_64", *machine(opts.smp), "-cpu", CPUS[opts.cpu],
+    command = ["qemu-system-x86_64", *counting(opts, folder), *machine(opts.smp), "-cpu", CPUS[opts.cpu],
                "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-net", "none"]
     for name, fd in zip(("suite", "requests", "console"), lines):
         command += ["-chardev", f"socket,id={name},fd={fd}", "-serial", f"chardev:{name}"]
@@ -431,6 +444,8 @@ def main():
     configuration = f"{opts.suite}-{opts.topology}-{opts.cpu}-{opts.iommu}"
     if opts.hook:
         configuration += "-hook"
+    if opts.bench:
+        configuration += f"-bench{opts.smp}"
     if opts.flavour != "stock":
         configuration += f"-{opts.flavour}"
     folder = run_folder(configuration)

@@ -73,15 +73,23 @@ mount_md() { start_md && mount -t ext4 /dev/md0 /mnt/md; }
 load_modules() { insmod /modules/fake_nvidia.ko && insmod /modules/nvidia-fs.ko "$@"; }
 unload_modules() { rmmod nvidia_fs && rmmod fake_nvidia; }
 
-# lend_to_fake_storage PCI-ADDRESS...: takes functions from nvme, for /dev/fake_storage<N> in turn.
-lend_to_fake_storage() {
+# lend DRIVER PCI-ADDRESS...: takes functions from nvme.
+lend() {
+	driver=$1
+	shift
 	for address in "$@"; do
 		device=/sys/bus/pci/devices/$address
-		echo fake_storage > "$device/driver_override" &&
+		echo "$driver" > "$device/driver_override" &&
 			echo "$address" > "$device/driver/unbind" &&
 			echo "$address" > /sys/bus/pci/drivers_probe || return
 	done
 }
+
+# lend_to_fake_storage PCI-ADDRESS...: for /dev/fake_storage<N> in turn.
+lend_to_fake_storage() { lend fake_storage "$@"; }
+
+# lend_to_bench_disk PCI-ADDRESS...: loads that driver, for /dev/bench_disk<N> in turn.
+lend_to_bench_disk() { insmod /modules/bench_disk.ko && lend bench_disk "$@"; }
 
 # tell WORD...: a request to the host whose reply matters only when it is not good.
 tell() { reply=$(host "$@") || { echo "# host $*: $reply"; return 1; }; }
