@@ -6,12 +6,9 @@
 use core::mem::offset_of;
 use kernel::{
     prelude::*,
-    static_assert,
-    uaccess::{
-        UserPtr,
-        UserSlice, //
-    },
+    static_assert, //
 };
+use nvfs_kernel::user;
 use zerocopy::Immutable;
 use zerocopy_derive::Immutable;
 
@@ -204,19 +201,12 @@ pub(crate) const RDMA_INFO_OFFSET: usize = 16;
 
 /// Reads an argument from the address that the user gave. Fails with `EFAULT`.
 pub(crate) fn read<T: FromBytes + IntoBytes>(arg: usize) -> Result<T> {
-    let mut value = T::new_zeroed();
-    UserSlice::new(UserPtr::from_addr(arg), size_of::<T>())
-        .reader()
-        .read_slice(value.as_mut_bytes())?;
-    Ok(value)
+    user::read(arg)
 }
 
 /// Stores a part of an argument, `offset` bytes from its start. Fails with `EFAULT`.
 pub(crate) fn write<T: IntoBytes + Immutable>(arg: usize, offset: usize, value: &T) -> Result {
-    let field = arg.checked_add(offset).ok_or(EFAULT)?;
-    UserSlice::new(UserPtr::from_addr(field), size_of::<T>())
-        .writer()
-        .write_slice(value.as_bytes())
+    user::write(arg.checked_add(offset).ok_or(EFAULT)?, value)
 }
 
 /// Stores `ioctl_return` of READ, WRITE or MAP. Fails with `EFAULT`.

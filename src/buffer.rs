@@ -275,12 +275,15 @@ fn find(cpuvaddr: u64) -> Result<(BufferRef, u64)> {
     if address == 0 || cpuvaddr % BLOCK != 0 {
         return Err(EINVAL);
     }
-    let found = MAPPINGS.find(address).ok_or(EINVAL)?;
-    if !found.writable {
-        return Err(EINVAL);
-    }
     // Only the buffer is kept: the mapping must be able to go while a transfer is under way.
-    Ok((found.data.buffer.clone(), found.len as u64))
+    MAPPINGS
+        .find(address, |found| {
+            found
+                .writable
+                .then(|| (found.data.buffer.clone(), found.len as u64))
+        })
+        .flatten()
+        .ok_or(EINVAL)
 }
 
 /// The buffer at `cpuvaddr`, whatever its state, if MAP was done. Fails with `EINVAL`. May sleep.

@@ -73,16 +73,6 @@ void nvfs_helper_kiocb_end_write(struct kiocb *iocb)
 	kiocb_end_write(iocb);
 }
 
-bool nvfs_helper_s_isblk(const struct inode *inode)
-{
-	return S_ISBLK(inode->i_mode);
-}
-
-bool nvfs_helper_s_isreg(const struct inode *inode)
-{
-	return S_ISREG(inode->i_mode);
-}
-
 bool nvfs_helper_file_may_be_read(struct file *file)
 {
 	return !file_permission(file, MAY_READ);
@@ -96,16 +86,6 @@ bool nvfs_helper_is_dax(const struct inode *inode)
 void nvfs_helper_get_file(struct file *file)
 {
 	get_file(file);
-}
-
-unsigned int nvfs_helper_dev_major(dev_t dev)
-{
-	return MAJOR(dev);
-}
-
-unsigned int nvfs_helper_dev_minor(dev_t dev)
-{
-	return MINOR(dev);
 }
 
 void nvfs_helper_fsnotify(struct file *file, bool write)

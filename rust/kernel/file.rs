@@ -44,6 +44,7 @@ pub struct Access {
 impl IoFile {
     /// The file behind a descriptor of the current process; `None` also for one opened with
     /// `O_PATH`.
+    #[inline]
     pub fn get(fd: i32) -> Option<Self> {
         let fd = u32::try_from(fd).ok()?;
         // SAFETY: Only looks the descriptor up and takes a reference.
@@ -52,35 +53,41 @@ impl IoFile {
         NonNull::new(file).map(Self)
     }
 
+    #[inline]
     pub(crate) fn as_ptr(&self) -> *mut bindings::file {
         self.0.as_ptr()
     }
 
     /// The inode that the descriptor refers to: of a block special file, the node's.
+    #[inline]
     pub(crate) fn inode(&self) -> *mut bindings::inode {
         // SAFETY: The file is open; the field does not change.
         unsafe { (*self.as_ptr()).f_inode }
     }
 
     /// Where the page cache is: of a block special file, the device's.
+    #[inline]
     fn mapping(&self) -> *mut bindings::address_space {
         // SAFETY: The file is open; the field does not change.
         unsafe { (*self.as_ptr()).f_mapping }
     }
 
     /// The inode that has the data and the size.
+    #[inline]
     pub(crate) fn host(&self) -> *mut bindings::inode {
         // SAFETY: The mapping of an open file is live, and so is its host.
         unsafe { (*self.mapping()).host }
     }
 
     /// The table of operations of the file.
+    #[inline]
     fn operations(&self) -> &bindings::file_operations {
         // SAFETY: An open file has a table, which is never written.
         unsafe { &*(*self.as_ptr()).f_op }
     }
 
     /// Whether the file was opened with `O_DIRECT`, or has it by now.
+    #[inline]
     pub fn is_direct(&self) -> bool {
         // SAFETY: The file is open; `fcntl` may change the flags at any time.
         let flags = unsafe { (&raw const (*self.as_ptr()).f_flags).read_volatile() };
@@ -88,6 +95,7 @@ impl IoFile {
     }
 
     /// How the file was opened.
+    #[inline]
     pub fn access(&self) -> Access {
         // SAFETY: The file is open; these bits do not change.
         let mode = unsafe { (*self.as_ptr()).f_mode };
@@ -106,31 +114,42 @@ impl IoFile {
     }
 
     /// The inode number that `fstat` tells.
+    #[inline]
     pub fn inode_number(&self) -> u64 {
         // SAFETY: The inode of an open file is live; the number does not change.
         unsafe { (*self.inode()).i_ino }
     }
 
     /// The inode's generation.
+    #[inline]
     pub fn generation(&self) -> u32 {
         // SAFETY: The inode of an open file is live; a racing change gives either value.
         unsafe { (&raw const (*self.inode()).i_generation).read_volatile() }
     }
 
+    /// The type bits of the inode's mode.
+    #[inline]
+    fn kind(&self) -> u32 {
+        // SAFETY: The inode of an open file is live; these bits do not change.
+        let mode = unsafe { (&raw const (*self.inode()).i_mode).read_volatile() };
+        u32::from(mode) & bindings::S_IFMT
+    }
+
     /// Whether it is a block special file.
+    #[inline]
     pub fn is_block_device(&self) -> bool {
-        // SAFETY: The inode of an open file is live.
-        unsafe { bindings::nvfs_helper_s_isblk(self.inode()) }
+        self.kind() == bindings::S_IFBLK
     }
 
     /// Whether it is a regular file.
+    #[inline]
     pub fn is_regular(&self) -> bool {
-        // SAFETY: The inode of an open file is live.
-        unsafe { bindings::nvfs_helper_s_isreg(self.inode()) }
+        self.kind() == bindings::S_IFREG
     }
 
     /// Major and minor of the device that a block special file stands for, else of the file
     /// system's superblock.
+    #[inline]
     pub fn device_numbers(&self) -> (u32, u32) {
         let inode = self.inode();
         let dev = if self.is_block_device() {
@@ -140,16 +159,14 @@ impl IoFile {
             // SAFETY: As above, and so is its superblock.
             unsafe { (*(*inode).i_sb).s_dev }
         };
-        // SAFETY: Only arithmetic.
-        unsafe {
-            (
-                bindings::nvfs_helper_dev_major(dev),
-                bindings::nvfs_helper_dev_minor(dev),
-            )
-        }
+        (
+            dev >> bindings::MINORBITS,
+            dev & ((1 << bindings::MINORBITS) - 1),
+        )
     }
 
     /// Magic number of the file system.
+    #[inline]
     pub fn file_system_magic(&self) -> u64 {
         // SAFETY: The inode of an open file is live, and so is its superblock.
         let magic = unsafe { (*(*self.inode()).i_sb).s_magic };
@@ -158,6 +175,7 @@ impl IoFile {
     }
 
     /// Bytes of data, now.
+    #[inline]
     pub fn size(&self) -> u64 {
         // SAFETY: The mapping's host of an open file is live.
         let size = unsafe { bindings::nvfs_helper_i_size_read(self.host()) };
@@ -172,6 +190,7 @@ impl IoFile {
     }
 
     /// The unit in which the file system (or device) reads and writes, in bytes; a power of two.
+    #[inline]
     pub fn block_size(&self) -> u64 {
         // SAFETY: The mapping's host of an open file is live.
         let bits = unsafe { (&raw const (*self.host()).i_blkbits).read_volatile() };
@@ -224,17 +243,20 @@ impl IoFile {
     }
 
     /// Whether the file can be read and written by iterators, as direct I/O needs.
+    #[inline]
     pub fn has_iterators(&self) -> bool {
         let ops = self.operations();
         ops.read_iter.is_some() && ops.write_iter.is_some()
     }
 
+    #[inline]
     pub(crate) fn read_iter(
         &self,
     ) -> Option<unsafe extern "C" fn(*mut bindings::kiocb, *mut bindings::iov_iter) -> isize> {
         self.operations().read_iter
     }
 
+    #[inline]
     pub(crate) fn write_iter(
         &self,
     ) -> Option<unsafe extern "C" fn(*mut bindings::kiocb, *mut bindings::iov_iter) -> isize> {
@@ -326,6 +348,7 @@ impl IoFile {
 }
 
 /// A count of the pages that the current task has made dirty; only a change tells something.
+#[inline]
 pub(crate) fn pages_dirtied() -> c_uint {
     // SAFETY: Reads a field of the current task.
     unsafe { bindings::nvfs_helper_pages_dirtied() }

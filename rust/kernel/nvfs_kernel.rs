@@ -31,6 +31,7 @@ pub mod reaper;
 pub mod shadow;
 pub mod symbol;
 pub mod trace;
+pub mod user;
 pub mod vma;
 
 const __LOG_PREFIX: &[u8] = b"nvidia-fs\0";

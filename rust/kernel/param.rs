@@ -26,6 +26,7 @@ impl Uint {
     }
 
     /// The value now.
+    #[inline]
     pub fn get(&self) -> u32 {
         self.0.load(Relaxed)
     }
@@ -53,6 +54,7 @@ impl Choice {
     }
 
     /// The index of the word that is chosen now.
+    #[inline]
     pub fn get(&self) -> u32 {
         self.value.load(Relaxed)
     }

@@ -30,6 +30,7 @@ impl<const N: usize> Counters<N> {
     }
 
     /// Adds to counter `index`; one that does not exist is ignored. Callable in any context.
+    #[inline]
     pub fn add(&self, index: usize, value: u64) {
         if index < N {
             // SAFETY: By the type invariant and the check.

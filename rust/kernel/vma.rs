@@ -16,7 +16,10 @@ use kernel::{
         VmaRef, //
     },
     prelude::*,
-    sync::Arc,
+    sync::{
+        Arc,
+        ArcBorrow, //
+    },
     types::ForeignOwnable, //
 };
 
@@ -46,9 +49,9 @@ pub struct Table<T: Mapped> {
 unsafe impl<T: Mapped> Sync for Table<T> {}
 
 /// A mapping found by [`Table::find`].
-pub struct Found<T> {
+pub struct Found<'a, T> {
     /// What is mapped.
-    pub data: Arc<T>,
+    pub data: ArcBorrow<'a, T>,
     /// The mapping's length in bytes.
     pub len: usize,
     /// Whether the process may write to it now.
@@ -88,18 +91,23 @@ impl<T: Mapped> Table<T> {
         unsafe { (*vma.as_ptr()).vm_ops = &self.ops };
     }
 
-    /// Finds the mapping that *starts* at `address` in the current process. May sleep.
-    pub fn find(&'static self, address: usize) -> Option<Found<T>> {
+    /// Calls `take` with the mapping that *starts* at `address` in the current process, which stays
+    /// as it is meanwhile. May sleep; `take` must not.
+    pub fn find<R>(
+        &'static self,
+        address: usize,
+        take: impl FnOnce(Found<'_, T>) -> R,
+    ) -> Option<R> {
         let task = kernel::current!();
         let mm = task.mm()?;
         if let Some(vma) = mm.lock_vma_under_rcu(address) {
-            return self.identify(&vma, address);
+            return self.identify(&vma, address).map(take);
         }
         let guard = mm.mmap_read_lock();
-        self.identify(guard.vma_lookup(address)?, address)
+        self.identify(guard.vma_lookup(address)?, address).map(take)
     }
 
-    fn identify(&'static self, vma: &VmaRef, address: usize) -> Option<Found<T>> {
+    fn identify<'a>(&'static self, vma: &'a VmaRef, address: usize) -> Option<Found<'a, T>> {
         // SAFETY: The VMA is locked against change.
         let ops = unsafe { (*vma.as_ptr()).vm_ops };
         if vma.start() != address || !core::ptr::eq(ops, &self.ops) {
@@ -110,7 +118,7 @@ impl<T: Mapped> Table<T> {
         // SAFETY: By the type invariant; the VMA keeps its reference while it is locked.
         let data = unsafe { Arc::<T>::borrow(private) };
         Some(Found {
-            data: data.into(),
+            data,
             len: vma.end() - vma.start(),
             writable: vma.flags() & kernel::mm::virt::flags::WRITE != 0,
         })
