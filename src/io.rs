@@ -31,6 +31,7 @@ use crate::{
     params,
     path::{
         self,
+        Route,
         Way, //
     },
     stats::Counter, //
@@ -381,7 +382,7 @@ impl Io {
         let prepared = prepare(driver, &self.request, &mut count, true)
             .inspect_err(|_| driver.stats.count(count.tally.err));
         let done =
-            prepared.and_then(|ready| parts(driver, &mut self.request, ready.way, count, wait));
+            prepared.and_then(|ready| parts(driver, &mut self.request, ready.route, count, wait));
         // If not, its completion does it.
         if self.request.busy.ends_here() {
             count.over(self.request.busy.buffer(), told(&done));
@@ -408,7 +409,7 @@ const PEER_TRIES: u32 = 8;
 fn parts(
     driver: &Driver,
     request: &mut Request,
-    way: Way,
+    route: Route,
     count: Count,
     wait: Wait,
 ) -> Result<i64> {
@@ -423,7 +424,7 @@ fn parts(
         if done > 0 && platform::is_dying() {
             return Err(EINTR);
         }
-        let part = Part::next(request, way, done, PART)
+        let part = Part::next(request, route, done, PART)
             .inspect_err(|_| driver.stats.count(count.tally.err))?;
         if part.is_empty() {
             break;
@@ -532,7 +533,7 @@ fn start(driver: &Driver, request: Request, fence: u64, mut count: Count) -> Res
         if !request.busy.may_continue() {
             return Err(EIO);
         }
-        let part = Part::next(&request, ready.way, 0, MAX_CALL)?;
+        let part = Part::next(&request, ready.route, 0, MAX_CALL)?;
         Ok((ready, part))
     });
     let (_ready, part) = match ready {
@@ -667,41 +668,40 @@ fn end(this: ARef<Reaped<Buffer>>, part: &Part, result: Result<usize>) {
 /// What is done once, before the first part: finding the way, then, for writes, contract section
 /// 9.8. Nothing has moved when it fails. May sleep.
 fn prepare(driver: &Driver, request: &Request, count: &mut Count, sync: bool) -> Result<Prepared> {
-    let way = find_path(driver, request, count)?;
-    count.submitted(request, way, sync);
+    let route = find_path(driver, request, count)?;
+    count.submitted(request, route.way, sync);
     let kept_out = match request.direction {
         Direction::Read => None,
-        Direction::Write => prepare_write(driver, request, way)?,
+        Direction::Write => prepare_write(driver, request, route.way)?,
     };
     Ok(Prepared {
-        way,
+        route,
         _kept_out: kept_out,
     })
 }
 
 /// What a request's parts need; to be kept until all are started.
 struct Prepared {
-    way: Way,
+    route: Route,
     _kept_out: Option<CacheKeptOut>,
 }
 
 /// Finds the way between this file and this GPU, and prepares the buffer for it. May sleep.
-fn find_path(driver: &Driver, request: &Request, count: &Count) -> Result<Way> {
+fn find_path(driver: &Driver, request: &Request, count: &Count) -> Result<Route> {
     let buffer: &BufferRef = request.busy.buffer();
     let vendors = &driver.vendors;
-    match buffer.approved.covers(vendors, &request.file) {
-        Some(Way::P2pdma) if buffer.memory().is_none() => (),
-        Some(way) => return Ok(way),
-        None => (),
+    // The P2PDMA pages were found then; they go no sooner than the right to make a request.
+    if let Some(route) = buffer.approved.covers(vendors, &request.file) {
+        return Ok(route);
     }
     let approve = || {
         let members = path::members_of(&request.file)?;
-        look_for_path(driver, request).map(|way| (way, members))
+        look_for_path(driver, request).map(|route| (route, members))
     };
     match approve() {
-        Ok((way, members)) => {
-            buffer.approved.set(vendors, &request.file, way, members);
-            Ok(way)
+        Ok((route, members)) => {
+            buffer.approved.set(vendors, &request.file, route, members);
+            Ok(route)
         }
         Err(refusal) => {
             let (total, errno) = (refusal.total(), refusal.errno());
@@ -720,7 +720,7 @@ fn find_path(driver: &Driver, request: &Request, count: &Count) -> Result<Way> {
 }
 
 /// The same, when nothing is known of the file. May sleep.
-fn look_for_path(driver: &Driver, request: &Request) -> Result<Way, path::Refusal> {
+fn look_for_path(driver: &Driver, request: &Request) -> Result<Route, path::Refusal> {
     let buffer: &BufferRef = request.busy.buffer();
     let binding = buffer.binding().map_err(|_| path::Refusal::NoGpu)?;
     if let Some(peers) = path::callback(&driver.vendors, &request.file)? {
@@ -733,12 +733,15 @@ fn look_for_path(driver: &Driver, request: &Request) -> Result<Way, path::Refusa
                 }
             })?;
         }
-        return Ok(Way::Callback);
+        return Ok(Route {
+            way: Way::Callback,
+            scheduled: false,
+        });
     }
     let gpu = path::Gpu::of(binding.first_byte().map_err(|_| path::Refusal::NoGpu)?)?;
-    path::check(&gpu, &request.file)?;
+    let route = path::check(&gpu, &request.file)?;
     buffer.prepare_memory(&gpu)?;
-    Ok(Way::P2pdma)
+    Ok(route)
 }
 
 /// File systems that need no help to write directly: NFS, Lustre, BeeGFS and ScaTeFS.

@@ -199,14 +199,17 @@ impl Gpu {
         })
     }
 
-    /// Whether a disk, and each that it is made of, can reach it. May sleep.
-    fn reaches(&self, disk: &Disk) -> Result<(), Refusal> {
+    /// Whether a disk, and each that it is made of, can reach it; returns whether one of them has an
+    /// I/O scheduler. May sleep.
+    fn reaches(&self, disk: &Disk) -> Result<bool, Refusal> {
         let gpu = self.function.address();
+        let mut scheduled = false;
         let mut disks = KVec::new();
         disks.push(disk.clone(), GFP_KERNEL)?;
         let mut next = 0;
         while let Some(disk) = disks.get(next).cloned() {
             next += 1;
+            scheduled |= disk.has_scheduler();
             let function = disk.pci_function();
             if !disk.takes_p2pdma() {
                 return Err(Refusal::Driver {
@@ -231,7 +234,7 @@ impl Gpu {
                 }
             }
         }
-        Ok(())
+        Ok(scheduled)
     }
 
     /// Whether the kernel allows DMA between a drive and its memory.
@@ -261,6 +264,14 @@ pub(crate) enum Way {
     Callback,
     /// By the kernel's own P2PDMA.
     P2pdma,
+}
+
+/// A way that was found for a file and a GPU.
+#[derive(Clone, Copy)]
+pub(crate) struct Route {
+    pub(crate) way: Way,
+    /// A disk on the way has an I/O scheduler.
+    pub(crate) scheduled: bool,
 }
 
 /// The PCI functions that do the DMA for a disk whose driver, or the drivers of all disks that it is
@@ -321,7 +332,7 @@ pub(crate) fn callback(
 }
 
 /// Whether data can go between a file and a GPU by P2PDMA. May sleep.
-pub(crate) fn check(gpu: &Gpu, file: &IoFile) -> Result<(), Refusal> {
+pub(crate) fn check(gpu: &Gpu, file: &IoFile) -> Result<Route, Refusal> {
     if params::p2pdma() == P2pdma::Off {
         return Err(Refusal::Off);
     }
@@ -349,7 +360,10 @@ pub(crate) fn check(gpu: &Gpu, file: &IoFile) -> Result<(), Refusal> {
             _ => return Err(Refusal::FileSystem(magic)),
         }
     }
-    gpu.reaches(&disk)
+    Ok(Route {
+        way: Way::P2pdma,
+        scheduled: gpu.reaches(&disk)?,
+    })
 }
 
 /// The file for which a way was found last.
@@ -359,11 +373,31 @@ pub(crate) struct Approved {
     last: Mutex<Option<Approval>>,
 }
 
+/// What tells a file on a disk from all others.
+#[derive(PartialEq, Eq)]
+struct Key {
+    disk: u64,
+    inode: u64,
+    device: (u32, u32),
+    generation: u32,
+}
+
+impl Key {
+    fn of(file: &IoFile) -> Option<Self> {
+        Some(Self {
+            disk: block::sequence_of(file)?,
+            inode: file.inode_number(),
+            device: file.device_numbers(),
+            generation: file.generation(),
+        })
+    }
+}
+
 struct Approval {
-    key: [u64; 4],
+    key: Key,
     /// Of the storage drivers' hooks, and of the parameter.
     decided_by: u64,
-    way: Way,
+    route: Route,
     drive: Option<Address>,
     /// What the disks are made of.
     members: KVec<Membership>,
@@ -377,30 +411,20 @@ impl Approved {
         })
     }
 
-    fn key(file: &IoFile) -> Option<[u64; 4]> {
-        let (major, minor) = file.device_numbers();
-        Some([
-            block::sequence_of(file)?,
-            file.inode_number(),
-            u64::from(major) << 32 | u64::from(minor),
-            u64::from(file.generation()),
-        ])
-    }
-
     /// What a decision depends on besides the file.
     fn decider(vendors: &Vendors) -> u64 {
         u64::from(vendors.generation()) << 2 | params::p2pdma() as u64
     }
 
     /// The way, if it is this file, on the very same disk, and nothing has changed. May sleep.
-    pub(crate) fn covers(&self, vendors: &Vendors, file: &IoFile) -> Option<Way> {
-        let key = Self::key(file)?;
+    pub(crate) fn covers(&self, vendors: &Vendors, file: &IoFile) -> Option<Route> {
+        let key = Key::of(file)?;
         let last = self.last.lock();
         let last = last.as_ref()?;
         let same = last.key == key
             && last.decided_by == Self::decider(vendors)
             && last.members.iter().all(Membership::is_same);
-        same.then_some(last.way)
+        same.then_some(last.route)
     }
 
     /// The drive that the file is on, unless that is several, or may be. May sleep.
@@ -413,13 +437,13 @@ impl Approved {
         &self,
         vendors: &Vendors,
         file: &IoFile,
-        way: Way,
+        route: Route,
         members: KVec<Membership>,
     ) {
-        let approval = Self::key(file).map(|key| Approval {
+        let approval = Key::of(file).map(|key| Approval {
             key,
             decided_by: Self::decider(vendors),
-            way,
+            route,
             drive: Disk::of_file(file)
                 .and_then(|disk| disk.pci_function())
                 .map(|drive| drive.address()),

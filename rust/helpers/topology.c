@@ -26,6 +26,22 @@ bool nvfs_helper_disk_takes_p2pdma(struct gendisk *disk)
 	return blk_queue_pci_p2pdma(disk->queue);
 }
 
+bool nvfs_helper_disk_has_scheduler(struct gendisk *disk)
+{
+	return READ_ONCE(disk->queue->elevator);
+}
+
+u16 nvfs_helper_ioprio_with_hint(unsigned int hint)
+{
+	return IOPRIO_PRIO_VALUE_HINT(IOPRIO_CLASS_RT, IOPRIO_NR_LEVELS - 1, hint);
+}
+
+bool nvfs_helper_bios_keep_ioprio(void)
+{
+	/* Else a cgroup may set them all to one value. */
+	return !IS_ENABLED(CONFIG_BLK_CGROUP_IOPRIO);
+}
+
 /* Unlike disk_live(), this is also right for hidden disks. */
 bool nvfs_helper_disk_is_live(struct gendisk *disk)
 {
@@ -86,9 +102,9 @@ bool nvfs_helper_pfn_is_pci_p2pdma(unsigned long pfn)
 	return pfn_valid(pfn) && is_pci_p2pdma_page(pfn_to_page(pfn));
 }
 
-void *nvfs_helper_pfn_address(unsigned long pfn)
+struct page *nvfs_helper_pfn_page(unsigned long pfn)
 {
-	return page_address(pfn_to_page(pfn));
+	return pfn_to_page(pfn);
 }
 
 struct pci_dev *nvfs_helper_as_pci_dev(struct device *dev)

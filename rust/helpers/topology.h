@@ -5,6 +5,7 @@
 
 #include <linux/blkdev.h>
 #include <linux/device.h>
+#include <linux/ioprio.h>
 #include <linux/kernfs.h>
 #include <linux/memremap.h>
 #include <linux/pci-p2pdma.h>
@@ -17,6 +18,7 @@ struct block_device *nvfs_helper_dev_to_bdev(struct device *dev);
 struct device *nvfs_helper_disk_to_dev(struct gendisk *disk);
 bool nvfs_helper_bdev_is_partition(struct block_device *bdev);
 bool nvfs_helper_disk_takes_p2pdma(struct gendisk *disk);
+bool nvfs_helper_disk_has_scheduler(struct gendisk *disk);
 bool nvfs_helper_disk_is_live(struct gendisk *disk);
 void nvfs_helper_disk_lock(struct gendisk *disk);
 void nvfs_helper_disk_unlock(struct gendisk *disk);
@@ -31,6 +33,16 @@ void nvfs_helper_device_unlock(struct device *dev);
 int nvfs_helper_file_getattr(struct file *file, struct kstat *stat, u32 mask);
 int nvfs_helper_file_xflags(struct file *file, u32 *xflags);
 
+/* linux/ioprio.h */
+
+/*
+ * The lowest I/O priority of the real-time class, for which a process needs a privilege, with a hint
+ * of 10 bits. Hints up to 7 mean something to ATA and SCSI devices, none to NVMe.
+ */
+u16 nvfs_helper_ioprio_with_hint(unsigned int hint);
+/* Whether bios keep the I/O priority that they are made with. */
+bool nvfs_helper_bios_keep_ioprio(void);
+
 /* linux/kernfs.h */
 unsigned long nvfs_helper_kernfs_revision(const struct kernfs_node *folder);
 
@@ -40,7 +52,7 @@ bool nvfs_helper_pgmap_is_ready(const struct dev_pagemap *pgmap);
 u64 nvfs_helper_pgmap_last(const struct dev_pagemap *pgmap);
 void nvfs_helper_put_dev_pagemap(struct dev_pagemap *pgmap);
 bool nvfs_helper_pfn_is_pci_p2pdma(unsigned long pfn);
-void *nvfs_helper_pfn_address(unsigned long pfn);
+struct page *nvfs_helper_pfn_page(unsigned long pfn);
 
 /* linux/pci.h */
 struct pci_dev *nvfs_helper_as_pci_dev(struct device *dev);

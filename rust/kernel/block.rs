@@ -68,6 +68,7 @@ unsafe impl Send for Disk {}
 unsafe impl Sync for Disk {}
 
 /// The block device that a file's data is on.
+#[inline]
 fn device_of(file: &IoFile) -> Option<NonNull<bindings::block_device>> {
     let bdev = if file.is_block_device() {
         // SAFETY: The host of an open block special file is a block device's inode.
@@ -80,6 +81,7 @@ fn device_of(file: &IoFile) -> Option<NonNull<bindings::block_device>> {
 }
 
 /// A number that no other disk ever had, of the disk that a file is on. Takes no reference.
+#[inline]
 pub fn sequence_of(file: &IoFile) -> Option<u64> {
     let bdev = device_of(file)?;
     // SAFETY: The open file keeps its device, and the device its disk.
@@ -123,6 +125,12 @@ impl Disk {
     pub fn takes_p2pdma(&self) -> bool {
         // SAFETY: By the type invariant; a disk keeps its queue.
         unsafe { bindings::nvfs_helper_disk_takes_p2pdma(self.0.as_ptr()) }
+    }
+
+    /// Whether it has an I/O scheduler, now.
+    pub fn has_scheduler(&self) -> bool {
+        // SAFETY: By the type invariant; a disk keeps its queue.
+        unsafe { bindings::nvfs_helper_disk_has_scheduler(self.0.as_ptr()) }
     }
 
     /// The module that its requests go to; none if that is in the kernel itself. May be slow.
@@ -228,12 +236,14 @@ unsafe impl Send for Membership {}
 unsafe impl Sync for Membership {}
 
 impl Membership {
+    #[inline]
     fn revision(&self) -> c_ulong {
         // SAFETY: By the type invariant.
         unsafe { bindings::nvfs_helper_kernfs_revision(self.node.as_ptr()) }
     }
 
     /// Whether none came or went since then. Callable in any context.
+    #[inline]
     pub fn is_same(&self) -> bool {
         self.revision() == self.revision
     }

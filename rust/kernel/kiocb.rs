@@ -3,9 +3,9 @@
 //! Direct reads and writes of a file from kernel context, into memory that the kernel can address
 //! or that the process has mapped.
 //!
-//! Kernel memory is given as a segment of a list of [`kvec`](bindings::kvec)s, not as bvecs: the
-//! block layer does not merge a bio that was made from a `kvec` of P2PDMA pages with others, and a
-//! bio from bvecs it does (see `docs/design.md`).
+//! Peer-to-peer memory is given as [`bio_vec`](bindings::bio_vec)s, with an I/O priority that keeps
+//! the block layer from merging its bios with others, or as [`kvec`](bindings::kvec)s, which do so
+//! by themselves and cost more (see `docs/design.md`).
 //!
 //! C header: `include/linux/fs.h`; the checks are those of `vfs_iocb_iter_read` in
 //! `fs/read_write.c`, but that a file opened only for writing may be read.
@@ -61,36 +61,46 @@ pub struct Segment {
 
 /// # Invariants
 ///
-/// From the kvec with index `first` on, without the first `skip` bytes of it, the memory has as many
-/// bytes as the segment.
+/// From the piece with index `first` on, without the first `skip` bytes of it, the memory has as many
+/// bytes as the segment; that piece has more than `skip`.
 enum Place {
     Peer {
         memory: Arc<Memory>,
         first: usize,
         skip: usize,
+        scheduled: bool,
     },
     User(usize),
 }
 
 impl Segment {
-    /// `len` bytes of peer-to-peer memory, beginning `skip` bytes into the kvec with index `first`.
+    /// `len` bytes of peer-to-peer memory, beginning `skip` bytes into the piece with index `first`,
+    /// for a disk that has an I/O scheduler or not.
     ///
     /// # Safety
     ///
     /// As the invariants of `Place` say.
-    pub(crate) unsafe fn new(memory: Arc<Memory>, first: usize, skip: usize, len: usize) -> Self {
+    pub(crate) unsafe fn new(
+        memory: Arc<Memory>,
+        first: usize,
+        skip: usize,
+        len: usize,
+        scheduled: bool,
+    ) -> Self {
         // INVARIANT: By the safety requirements.
         Self {
             place: Place::Peer {
                 memory,
                 first,
                 skip,
+                scheduled,
             },
             len,
         }
     }
 
     /// `len` bytes at a user address, of whatever process the transfer is started in.
+    #[inline]
     pub fn user(address: usize, len: usize) -> Self {
         Self {
             place: Place::User(address),
@@ -150,20 +160,15 @@ unsafe fn start(
             memory,
             first,
             skip,
+            scheduled,
         } => {
-            let kvecs = memory.kvecs().get(*first..).unwrap_or(&[]);
-            // SAFETY: By the invariants of `Place` and of `Memory`.
-            unsafe {
-                bindings::iov_iter_kvec(
-                    iter.as_mut_ptr(),
-                    c_uint::from(write),
-                    kvecs.as_ptr(),
-                    kvecs.len(),
-                    segment.len,
-                )
-            };
-            // SAFETY: Initialized just now; by the invariants it is inside the first kvec.
-            unsafe { (*iter.as_mut_ptr()).iov_offset = *skip };
+            let part = (*first, *skip, segment.len);
+            // SAFETY: By the invariants of `Place`.
+            let priority = unsafe { memory.iterate(write, part, *scheduled, &mut iter) };
+            if let Some(priority) = priority {
+                // SAFETY: The iocb is ours until the operation is called.
+                unsafe { (*iocb).ki_ioprio = priority };
+            }
         }
         Place::User(address) => {
             // SAFETY: Any address will do.

@@ -32,7 +32,17 @@ use crate::{
     },
     platform, //
 };
-use core::ptr::NonNull;
+use core::{
+    mem::MaybeUninit,
+    ptr::{
+        null_mut,
+        NonNull, //
+    },
+    sync::atomic::{
+        AtomicPtr,
+        Ordering, //
+    },
+};
 use kernel::{
     error::to_result,
     fmt,
@@ -97,12 +107,39 @@ impl PageMap {
         unsafe { bindings::nvfs_helper_pgmap_is_ready(self.0.as_ptr()) }
     }
 
+    /// An I/O priority that only bios with its pages have: no others are merged with them. `None`
+    /// when there is none left. Costs the number of maps that ever had one.
+    fn priority(&self) -> Option<u16> {
+        // SAFETY: Returns a constant.
+        if !unsafe { bindings::nvfs_helper_bios_keep_ioprio() } {
+            return None;
+        }
+        let ours = self.0.as_ptr();
+        let index = OWNERS.iter().position(|owner| {
+            match owner.compare_exchange(null_mut(), ours, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => true,
+                Err(owner) => owner == ours,
+            }
+        })?;
+        let hint = c_uint::try_from(FIRST_HINT + index).ok()?;
+        // SAFETY: Only arithmetic.
+        Some(unsafe { bindings::nvfs_helper_ioprio_with_hint(hint) })
+    }
+
     /// Address of its last byte.
     fn last(&self) -> u64 {
         // SAFETY: By the type invariant.
         unsafe { bindings::nvfs_helper_pgmap_last(self.0.as_ptr()) }
     }
 }
+
+/// The hints of I/O priorities that page maps have: those that mean nothing to any device.
+const FIRST_HINT: usize = 8;
+
+/// The maps that have one, by hint; only compared. A new map at the address of one that is gone may
+/// have its hint, as it has no bios under way any more.
+static OWNERS: [AtomicPtr<bindings::dev_pagemap>; 512] =
+    [const { AtomicPtr::new(null_mut()) }; 512];
 
 impl Drop for PageMap {
     fn drop(&mut self) {
@@ -173,19 +210,26 @@ impl From<kernel::alloc::AllocError> for Unusable {
     }
 }
 
-/// Peer-to-peer memory in the order of a buffer, as the CPU addresses it.
+/// Peer-to-peer memory in the order of a buffer.
 ///
 /// # Invariants
 ///
-/// - Each of `kvecs` is memory with peer-to-peer pages, kept by one of `maps`.
-/// - `starts` has the place in the buffer of the first byte of each of `kvecs`; together they have
-///   `len` bytes.
+/// - Each of `bvecs` is memory with peer-to-peer pages, kept by one of `maps`, and `kvecs` are the
+///   same pieces as the CPU addresses them.
+/// - `starts` has the place in the buffer of the first byte of each piece; together they have `len`
+///   bytes.
+/// - `priority` is that of the only one of `maps`, or `None`.
 pub struct Memory {
+    bvecs: KVVec<bindings::bio_vec>,
     kvecs: KVVec<bindings::kvec>,
     starts: KVVec<usize>,
     len: usize,
-    _maps: KVec<PageMap>,
+    priority: Option<u16>,
+    maps: KVec<PageMap>,
 }
+
+/// The most bytes of one piece, a multiple of any page size: a `bio_vec` has 32 bits for them.
+const MAX_PIECE: usize = 1 << 30;
 
 // SAFETY: The addresses are only given to the kernel's own I/O code.
 unsafe impl Send for Memory {}
@@ -210,10 +254,12 @@ impl Memory {
     /// The memory at `extents`; `None` if a part has no pages. The function is locked.
     fn existing(bar: &Bar, extents: &[Extent]) -> Result<Option<Self>, Unusable> {
         let mut memory = Self {
+            bvecs: KVVec::new(),
             kvecs: KVVec::new(),
             starts: KVVec::new(),
             len: 0,
-            _maps: KVec::new(),
+            priority: None,
+            maps: KVec::new(),
         };
         let page_mask = (1u64 << PAGE_SHIFT) - 1;
         for extent in joined(extents) {
@@ -230,6 +276,7 @@ impl Memory {
                 let Some(last) = memory.map_around(part.phys)? else {
                     return Ok(None);
                 };
+                let last = last.min(part.phys.saturating_add(MAX_PIECE as u64 - 1));
                 let (first, more) = part.split_after(last);
                 if first.len == 0 {
                     return Err(Unusable::Malformed);
@@ -237,6 +284,10 @@ impl Memory {
                 memory.push(first)?;
                 rest = more;
             }
+        }
+        if let [map] = memory.maps.as_slice() {
+            // INVARIANT: The only one.
+            memory.priority = map.priority();
         }
         Ok(Some(memory))
     }
@@ -254,8 +305,8 @@ impl Memory {
             return Err(Unusable::Locked);
         }
         let last = map.last();
-        if !self._maps.iter().any(|held| held.0 == map.0) {
-            self._maps.push(map, GFP_KERNEL)?;
+        if !self.maps.iter().any(|held| held.0 == map.0) {
+            self.maps.push(map, GFP_KERNEL)?;
         }
         Ok(Some(last))
     }
@@ -268,27 +319,38 @@ impl Memory {
             return Err(Unusable::Foreign);
         }
         // SAFETY: The map that is held has a page for this address.
-        let base = unsafe { bindings::nvfs_helper_pfn_address(pfn) };
+        let page = unsafe { bindings::nvfs_helper_pfn_page(pfn) };
         let len = self
             .len
             .checked_add(extent.len)
             .ok_or(Unusable::Malformed)?;
         self.starts.push(self.len, GFP_KERNEL_ACCOUNT)?;
+        self.bvecs.push(
+            bindings::bio_vec {
+                bv_page: page,
+                bv_len: u32::try_from(extent.len).map_err(|_| Unusable::Malformed)?,
+                bv_offset: 0,
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?;
         self.kvecs.push(
             bindings::kvec {
-                iov_base: base,
+                // SAFETY: On a 64-bit kernel every page has an address.
+                iov_base: unsafe { bindings::nvfs_helper_page_address(page) },
                 iov_len: extent.len,
             },
             GFP_KERNEL_ACCOUNT,
         )?;
-        // INVARIANT: Both lists have one more, and the sum is right.
+        // INVARIANT: All lists have one more, and the sum is right.
         self.len = len;
         Ok(())
     }
 
     /// `len` bytes from byte `offset` on; `None` if there are not so many. Costs the logarithm of
     /// the number of pieces.
-    pub fn segment(self: &Arc<Self>, offset: u64, len: u64) -> Option<Segment> {
+    ///
+    /// `scheduled`: the disk has an I/O scheduler, to which the priority of a bio means something.
+    pub fn segment(self: Arc<Self>, offset: u64, len: u64, scheduled: bool) -> Option<Segment> {
         let offset = usize::try_from(offset).ok()?;
         let len = usize::try_from(len).ok()?;
         if offset.checked_add(len)? > self.len {
@@ -298,12 +360,52 @@ impl Memory {
         // SAFETY: By the type invariants: the kvecs from `index` on have all from `offset - skip`
         // to the end, which is at least `skip + len` bytes; `locate` gives a skip that is inside
         // the first of them.
-        Some(unsafe { Segment::new(self.clone(), index, skip, len) })
+        Some(unsafe { Segment::new(self, index, skip, len, scheduled) })
     }
 
-    /// The memory, in order, valid while `self` lives.
-    pub(crate) fn kvecs(&self) -> &[bindings::kvec] {
-        &self.kvecs
+    /// An iterator over the memory from piece `first` on, with `len` bytes behind the first `skip`.
+    /// Returns the priority that its bios must have, if any. The iterator is valid while `self`
+    /// lives.
+    ///
+    /// # Safety
+    ///
+    /// From piece `first` on there are `skip + len` bytes, and the first has more than `skip`.
+    pub(crate) unsafe fn iterate(
+        &self,
+        write: bool,
+        (first, skip, len): (usize, usize, usize),
+        scheduled: bool,
+        iter: &mut MaybeUninit<bindings::iov_iter>,
+    ) -> Option<u16> {
+        let priority = self.priority.filter(|_| !scheduled);
+        if priority.is_some() {
+            let pieces = self.bvecs.get(first..).unwrap_or(&[]);
+            // SAFETY: By the safety requirements and the type invariants.
+            unsafe {
+                bindings::iov_iter_bvec(
+                    iter.as_mut_ptr(),
+                    c_uint::from(write),
+                    pieces.as_ptr(),
+                    pieces.len(),
+                    len,
+                )
+            };
+        } else {
+            let pieces = self.kvecs.get(first..).unwrap_or(&[]);
+            // SAFETY: As above.
+            unsafe {
+                bindings::iov_iter_kvec(
+                    iter.as_mut_ptr(),
+                    c_uint::from(write),
+                    pieces.as_ptr(),
+                    pieces.len(),
+                    len,
+                )
+            };
+        }
+        // SAFETY: Initialized just now; by the safety requirements it is inside the first piece.
+        unsafe { (*iter.as_mut_ptr()).iov_offset = skip };
+        priority
     }
 }
 

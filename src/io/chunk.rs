@@ -18,7 +18,10 @@ use crate::{
         BLOCK, //
     },
     holes::MAX_REGIONS,
-    path::Way,
+    path::{
+        Route,
+        Way, //
+    },
     stats::Counter, //
 };
 use kernel::{
@@ -54,8 +57,13 @@ pub(super) struct Part {
 
 #[derive(Clone, Copy)]
 enum Place {
-    /// `ask` bytes of P2PDMA pages, `offset` bytes from the start of the pinned memory.
-    Gpu { offset: u64, ask: u64 },
+    /// `ask` bytes of P2PDMA pages, `offset` bytes from the start of the pinned memory; for a disk
+    /// with an I/O scheduler or not.
+    Gpu {
+        offset: u64,
+        ask: u64,
+        scheduled: bool,
+    },
     /// The chunk, in the shadow memory at a user address.
     Shadow { address: u64, chunk: Chunk },
 }
@@ -63,7 +71,7 @@ enum Place {
 impl Part {
     /// What comes after the first `done` bytes: at most `most` bytes of it. `EIO` for what does not
     /// fit through the shadow memory.
-    pub(super) fn next(request: &Request, way: Way, done: u64, most: u64) -> Result<Self> {
+    pub(super) fn next(request: &Request, route: Route, done: u64, most: u64) -> Result<Self> {
         if fault::fires(Point::RwVerifyArea) {
             return Err(EFAULT);
         }
@@ -71,14 +79,19 @@ impl Part {
         let pos = request.range.offset() + done;
         let offset = request.gpu_offset + done;
         let file = &request.file;
-        let (want, place, looks_sparse) = match way {
+        let (want, place, looks_sparse) = match route.way {
             Way::P2pdma => {
                 let want = left.min(most);
                 let ask = match request.direction {
                     Direction::Read => read_len(pos, want, file.size(), file.block_size()),
                     Direction::Write => want,
                 };
-                (want, Place::Gpu { offset, ask }, false)
+                let place = Place::Gpu {
+                    offset,
+                    ask,
+                    scheduled: route.scheduled,
+                };
+                (want, place, false)
             }
             Way::Callback => {
                 let shadow = request.busy.buffer().binding()?.shadow_len;
@@ -114,9 +127,13 @@ impl Part {
     pub(super) fn open(&self, buffer: &Buffer) -> Option<Segment> {
         let binding = buffer.binding().ok()?;
         match self.place {
-            Place::Gpu { offset, ask } => {
+            Place::Gpu {
+                offset,
+                ask,
+                scheduled,
+            } => {
                 buffer.count_dma();
-                buffer.memory()?.segment(offset, ask)
+                buffer.memory()?.segment(offset, ask, scheduled)
             }
             Place::Shadow { address, chunk } => {
                 binding.window.open(&chunk);
@@ -258,6 +275,7 @@ impl Kept {
                 Place::Gpu {
                     offset: 0,
                     ask: len,
+                    scheduled: false,
                 }
             },
             direction: if bits & WRITE != 0 {

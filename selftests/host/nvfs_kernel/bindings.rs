@@ -8,7 +8,7 @@
 )]
 
 use crate::context;
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use kernel::prelude::c_long;
 use loom::thread::JoinHandle;
 use std::sync::Mutex;
@@ -81,8 +81,6 @@ pub unsafe fn nvfs_helper_may_sleep() -> bool {
     context::may_sleep()
 }
 
-pub struct kvec;
-
 pub struct iov_iter {
     pub iov_offset: usize,
 }
@@ -98,6 +96,7 @@ pub struct kiocb {
     pub ki_pos: i64,
     pub ki_complete: Option<unsafe extern "C" fn(*mut kiocb, c_long)>,
     pub ki_flags: c_int,
+    pub ki_ioprio: u16,
 }
 
 pub const EIOCBQUEUED: u32 = 529;
@@ -128,21 +127,13 @@ pub unsafe fn nvfs_helper_init_sync_kiocb(iocb: *mut kiocb, file: *mut file) {
         ki_pos: 0,
         ki_complete: None,
         ki_flags: 0,
+        ki_ioprio: 0,
     };
     unsafe { iocb.write(new) }
 }
 
 pub unsafe fn rw_verify_area(_rw: c_int, _file: *mut file, _pos: *const i64, _len: usize) -> c_int {
     0
-}
-
-pub unsafe fn iov_iter_kvec(
-    _iter: *mut iov_iter,
-    _direction: c_uint,
-    _kvecs: *const kvec,
-    _count: usize,
-    _len: usize,
-) {
 }
 
 pub unsafe fn import_ubuf(

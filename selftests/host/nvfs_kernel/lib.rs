@@ -66,8 +66,14 @@ pub mod p2pdma {
     pub struct Memory(pub Box<dyn Fn() + Send + Sync>);
 
     impl Memory {
-        pub(crate) fn kvecs(&self) -> &[crate::bindings::kvec] {
-            &[]
+        pub(crate) unsafe fn iterate(
+            &self,
+            _write: bool,
+            _part: (usize, usize, usize),
+            _scheduled: bool,
+            _iter: &mut core::mem::MaybeUninit<crate::bindings::iov_iter>,
+        ) -> Option<u16> {
+            None
         }
     }
 
