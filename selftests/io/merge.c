@@ -21,6 +21,7 @@
 #include "../lib/tap.h"
 
 #define BLOCK		4096
+#define ROUNDS	10
 #define GPU_PAGE	65536
 #define PARAMETERS	"/sys/module/bench_disk/parameters/"
 
@@ -86,11 +87,14 @@ static struct nvfs_buffer buffer(int gpu)
 	return buf;
 }
 
-/* All wait behind a first one, and reach the queue in order, or in reverse. */
+/*
+ * All wait behind a first one, and reach the queue in order, or in reverse. When the queue is run
+ * meanwhile, which the kernel may do, one of them can slip through: then all is done once more.
+ */
 static void test(const struct pattern *pattern, bool reverse)
 {
 	size_t i, n = strlen(pattern->memory);
-	unsigned int hosts = 1;
+	unsigned int hosts, round = 0;
 	unsigned long long mixed, requests;
 	struct nvfs_buffer bufs[8];
 	struct io_event events[8];
@@ -99,9 +103,11 @@ static void test(const struct pattern *pattern, bool reverse)
 	for (i = 0; i < n; i++)
 		if (pattern->memory[i] != 'r')
 			bufs[i] = buffer(pattern->memory[i] == 'h');
-	scheduler("mq-deadline");
 	mixed = seen(4);
+again:
+	scheduler("mq-deadline");
 	requests = seen(2);
+	hosts = 1;
 	nvfs_write_text(PARAMETERS "hold", "1");
 	host_read(1024 * BLOCK);
 	for (i = 0; i < n; i++) {
@@ -123,6 +129,8 @@ static void test(const struct pattern *pattern, bool reverse)
 		if (pattern->memory[i] != 'r')
 			good &= nvfs_wait(&bufs[i]) == BLOCK;
 	scheduler("none");
+	if (seen(2) - requests != pattern->requests + 1 && good && ++round < ROUNDS)
+		goto again;
 	tap_ok(good, "%s%s: all were read", pattern->memory, reverse ? " reversed" : "");
 	tap_is(seen(4) - mixed, 0, "no request has both kinds of memory");
 	tap_is(seen(2) - requests, pattern->requests + 1, "as many requests as kinds in turn");
