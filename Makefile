@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# `make demo`, `make check` and `make fuzz` need nothing but a Debian machine; the others build for the kernel
-# in KDIR, by default the running one.
+# `modules`, `clean` and `install` are for the kernel in KDIR, by default the running one; all else
+# needs nothing but a Debian machine.
 
 KVER ?= $(shell uname -r)
 KDIR ?= /lib/modules/$(KVER)/build
