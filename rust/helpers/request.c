@@ -11,10 +11,11 @@ struct bio_vec nvfs_helper_bvec_iter_piece(const struct bio_vec *bvecs,
 	return mp_bvec_iter_bvec(bvecs, *iter);
 }
 
-void nvfs_helper_bvec_iter_advance_single(const struct bio_vec *bvecs, struct bvec_iter *iter,
-					  unsigned int bytes)
+/* At most to the end of the current bvec. */
+void nvfs_helper_bvec_iter_advance(const struct bio_vec *bvecs, struct bvec_iter *iter,
+				   unsigned int bytes)
 {
-	bvec_iter_advance_single(bvecs, iter, bytes);
+	bvec_iter_advance_single(bvecs, iter, min(bytes, mp_bvec_iter_len(bvecs, *iter)));
 }
 
 bool nvfs_helper_rq_is_read_or_write(struct request *rq)

@@ -14,8 +14,8 @@ enum nvfs_blk_sts {
 /* linux/bvec.h */
 struct bio_vec nvfs_helper_bvec_iter_piece(const struct bio_vec *bvecs,
 					   const struct bvec_iter *iter);
-void nvfs_helper_bvec_iter_advance_single(const struct bio_vec *bvecs, struct bvec_iter *iter,
-					  unsigned int bytes);
+void nvfs_helper_bvec_iter_advance(const struct bio_vec *bvecs, struct bvec_iter *iter,
+				   unsigned int bytes);
 
 /* linux/blk-mq.h */
 bool nvfs_helper_rq_is_read_or_write(struct request *rq);

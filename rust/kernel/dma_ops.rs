@@ -133,15 +133,15 @@ pub trait Target: Send + Sync + Sized + 'static {
 /// Bytes of a `struct nvfs_rdma_info`.
 pub const REMOTE_LEN: usize = size_of::<bindings::nvfs_rdma_info>();
 
-/// The function that resolves a page of a request.
+/// Where a byte of shadow memory is: its page, and its place in bytes from the owner's first one.
+type Found<T> = (Place<T>, usize);
+
+/// Whose byte it is that is `offset` bytes behind the start of `page`.
 ///
 /// # Safety
 ///
 /// `page` is part of a request or list that the caller may look at.
-unsafe fn resolve<T: Target>(
-    page: *mut bindings::page,
-    offset: usize,
-) -> Option<(Place<T>, usize)> {
+unsafe fn resolve<T: Target>(page: *mut bindings::page, offset: usize) -> Option<Found<T>> {
     // SAFETY: By the safety requirements; who made the request holds its pages.
     let place = unsafe { T::space().find(page.wrapping_add(offset / PAGE_SIZE)) }?;
     let at = place.index * PAGE_SIZE + offset % PAGE_SIZE;

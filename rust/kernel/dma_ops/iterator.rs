@@ -10,7 +10,8 @@ use super::{
         is_usable,
         owner,
         Cursor,
-        Owner, //
+        Owner,
+        Start, //
     },
     resolve,
     room,
@@ -33,94 +34,80 @@ use core::ptr::{
     NonNull, //
 };
 use kernel::{
-    page::PAGE_SIZE,
     prelude::*,
     sync::aref::ARef, //
 };
 
-/// The next segment of a request whose pages are all shadow pages, all of it of one owner. Moves the cursor behind it.
-/// `Ok(None)`: no data left.
+/// The next segment of a request whose pages are all shadow pages, all of it of one owner. It begins
+/// at the cursor, where `start` is. Moves the cursor behind it.
+#[inline(always)] // Saves a small request from moving the start about.
 fn next_segment<T: Target>(
     cursor: &mut Cursor,
     peer: &Function,
-) -> Result<Option<Segment<T>>, Fault> {
-    let mut segment: Option<Segment<T>> = None;
-    while let Some(piece) = cursor.piece() {
-        // SAFETY: The piece is part of the request that the cursor is in.
-        let Some((place, at)) = (unsafe { resolve::<T>(piece.page, piece.offset) }) else {
-            break;
-        };
-        let len = piece.len.min(room(&place, piece.offset));
-        let run = place.owner.bus(at, len, peer).ok_or(Fault::NoAddress)?;
-        match &mut segment {
-            None => {
-                place.owner.started(at, run.len);
-                segment = Some((place.owner, run));
-            }
-            Some((owner, whole)) => {
-                let follows = whole.address.checked_add(whole.len as u64) == Some(run.address);
-                if !follows || !run.joins || !core::ptr::eq(&**owner, &*place.owner) {
-                    break;
-                }
-                owner.started(at, run.len);
-                whole.len += run.len;
-            }
-        }
+    start: Start<T>,
+) -> Result<Segment<T>, Fault> {
+    let (place, at) = start.found;
+    let mut len = start.piece.len.min(room(&place, start.piece.offset));
+    let owner = place.owner;
+    let mut whole = owner.bus(at, len, peer).ok_or(Fault::NoAddress)?;
+    owner.started(at, whole.len);
+    let mut run = whole;
+    loop {
         cursor.advance(run.len);
         if run.len < len {
             break;
         }
+        let Some(piece) = cursor.piece() else {
+            break;
+        };
+        // SAFETY: The piece is part of the request that the cursor is in.
+        let Some((place, at)) = (unsafe { resolve::<T>(piece.page, piece.offset) }) else {
+            break;
+        };
+        len = piece.len.min(room(&place, piece.offset));
+        run = place.owner.bus(at, len, peer).ok_or(Fault::NoAddress)?;
+        let follows = whole.address.checked_add(whole.len as u64) == Some(run.address);
+        if !follows || !run.joins || !core::ptr::eq(&*owner, &*place.owner) {
+            break;
+        }
+        owner.started(at, run.len);
+        whole.len += run.len;
     }
     // Last, so that no failure above leaves it held.
-    match &segment {
-        Some((owner, _)) if !owner.hold() => Err(Fault::NoAddress),
-        _ => Ok(segment),
+    match owner.hold() {
+        true => Ok((owner, whole)),
+        false => Err(Fault::NoAddress),
     }
 }
 
-/// One step of the iterator: 1 with a segment; 0 without, and then the status tells. `keep` is given
-/// the segment, with a reference on its owner that ends when it is given back; it returns the
-/// request's cookie, or `None` if the segment cannot be kept.
+/// One step of the iterator: 1 with a segment; 0 without, and then the status tells. The segment
+/// begins at the cursor, where `start` is. `keep` is given the segment, with a reference on its owner that ends when it is
+/// given back; it returns the request's cookie, or `None` if the segment cannot be kept.
 ///
 /// # Safety
 ///
-/// The arguments are those of a driver that maps `request` for `device`, with `iter` positioned.
+/// The arguments are those of a driver that maps `request` for `device`.
+#[inline(always)]
 unsafe fn step<T: Target>(
     request: *mut bindings::request,
     device: *mut bindings::device,
     iter: *mut bindings::blk_dma_iter,
+    mut cursor: Cursor,
+    start: Start<T>,
     keep: impl FnOnce(Segment<T>) -> Option<*mut c_void>,
 ) -> (c_int, *mut c_void) {
     // SAFETY: By the safety requirements.
-    let mut cursor = unsafe {
-        Cursor {
-            bio: (*iter).iter.bio,
-            iter: (*iter).iter.iter,
-        }
-    };
-    let Some(piece) = cursor.piece() else {
-        return (0, null_mut());
-    };
-    // SAFETY: The piece is part of the request.
-    if unsafe { !T::space().contains(piece.page.wrapping_add(piece.offset / PAGE_SIZE)) } {
-        return (0, null_mut());
-    }
-    // SAFETY: By the safety requirements.
     let peer = unsafe { Function::borrow(device) };
     // SAFETY: As above.
-    let segment = match (&peer, unsafe { is_usable(request) }) {
-        (Some(peer), true) => next_segment::<T>(&mut cursor, peer),
-        _ => Err(Fault::NoAddress),
-    };
-    let kept = match segment {
-        Ok(None) => return (0, null_mut()),
-        Ok(Some((owner, run))) => {
-            if let Some(peer) = &peer {
+    let kept = match (&peer, unsafe { is_usable(request) }) {
+        (Some(peer), true) => match next_segment::<T>(&mut cursor, peer, start) {
+            Ok((owner, run)) => {
                 owner.handed_out(peer, run.address, run.len);
+                keep((owner, run)).map(|cookie| (cookie, run))
             }
-            keep((owner, run)).map(|cookie| (cookie, run))
-        }
-        Err(_) => None,
+            Err(_) => None,
+        },
+        _ => None,
     };
     let Some((cookie, run)) = kept else {
         // SAFETY: By the safety requirements.
@@ -198,14 +185,23 @@ pub(super) unsafe extern "C" fn iter_start<T: Target>(
     iter: *mut bindings::blk_dma_iter,
     cookie: *mut *mut c_void,
 ) -> c_int {
+    if iter.is_null() {
+        return 0;
+    }
+    // Then nothing is looked at: these are the requests of others.
+    if T::space().is_empty() {
+        // SAFETY: By the safety requirements.
+        unsafe { (*iter).status = 0 };
+        return 0;
+    }
     // SAFETY: By the safety requirements.
-    if iter.is_null() || unsafe { !is_plain(request) } {
+    if unsafe { !is_plain(request) } {
         return 0;
     }
     // SAFETY: As above.
     let bio = unsafe { (*request).bio };
     // SAFETY: As above.
-    let (first, several) = match unsafe { owner::<T>(bio) } {
+    let (start, several) = match unsafe { owner::<T>(bio) } {
         Owner::None => {
             // SAFETY: As above.
             unsafe { (*iter).status = 0 };
@@ -217,23 +213,19 @@ pub(super) unsafe extern "C" fn iter_start<T: Target>(
             unsafe { refuse::<T>(request, iter) };
             return 0;
         }
-        Owner::One(first) => (first, false),
-        Owner::Several(first) => (first, true),
+        Owner::One(start) => (start, false),
+        Owner::Several(start) => (start, true),
     };
-    first.shares().begin(request);
+    start.found.0.owner.shares().begin(request);
+    let first = several.then(|| start.found.0.owner.clone());
+    let keep = |segment| match first {
+        Some(first) => Shares::open(first, request, segment),
+        None => Some(keep_alone(segment)),
+    };
     // SAFETY: As above.
-    unsafe {
-        let cursor = Cursor::new(bio);
-        (*iter).iter.bio = cursor.bio;
-        (*iter).iter.iter = cursor.iter;
-        (*iter).status = 0;
-    }
-    let keep = |segment| match several {
-        true => Shares::open(first, request, segment),
-        false => Some(keep_alone(segment)),
-    };
-    // SAFETY: As above; positioned just now.
-    let (result, made) = unsafe { step::<T>(request, device, iter, keep) };
+    let cursor = unsafe { Cursor::new(bio) };
+    // SAFETY: As above.
+    let (result, made) = unsafe { step::<T>(request, device, iter, cursor, start, keep) };
     if result == 1 && !cookie.is_null() {
         // SAFETY: As above.
         unsafe { *cookie = made };
@@ -254,9 +246,43 @@ pub(super) unsafe extern "C" fn iter_next<T: Target>(
         return 0;
     }
     // SAFETY: By the safety requirements.
+    let cursor = unsafe {
+        Cursor {
+            bio: (*iter).iter.bio,
+            iter: (*iter).iter.iter,
+        }
+    };
+    if cursor.is_at_end() {
+        return 0;
+    }
+    // SAFETY: As above.
+    unsafe { go_on::<T>(request, device, iter, cursor) }
+}
+
+/// Goes on with a request that has data left, apart as most have not.
+///
+/// # Safety
+///
+/// As for [`iter_next`]; the cursor is where `iter` is.
+#[inline(never)]
+unsafe fn go_on<T: Target>(
+    request: *mut bindings::request,
+    device: *mut bindings::device,
+    iter: *mut bindings::blk_dma_iter,
+    cursor: Cursor,
+) -> c_int {
+    let Some(piece) = cursor.piece() else {
+        return 0;
+    };
+    // SAFETY: The piece is part of the request.
+    let Some(found) = (unsafe { resolve::<T>(piece.page, piece.offset) }) else {
+        return 0;
+    };
+    let start = Start { piece, found };
+    // SAFETY: By the safety requirements.
     let keep = |segment| unsafe { keep_next::<T>(request, segment) };
     // SAFETY: As above.
-    unsafe { step::<T>(request, device, iter, keep) }.0
+    unsafe { step::<T>(request, device, iter, cursor, start, keep) }.0
 }
 
 /// # Safety
