@@ -265,8 +265,12 @@ impl IoFile {
 
     /// Whether the page cache holds anything in the bytes `first..=last` of the file.
     pub fn is_cached(&self, first: i64, last: i64) -> bool {
-        // SAFETY: The mapping of an open file is live.
-        unsafe { bindings::filemap_range_has_page(self.mapping(), first, last) }
+        // SAFETY: The mapping of an open file is live. The count may change at any time, as may the
+        // answer.
+        unsafe {
+            (&raw const (*self.mapping()).nrpages).read_volatile() != 0
+                && bindings::filemap_range_has_page(self.mapping(), first, last)
+        }
     }
 
     /// Writes the cached bytes `first..=last` back, waits, and drops them from the page cache.
