@@ -474,7 +474,7 @@ fn mapping_failed(driver: &Driver) {
 
 /// One part, to its end.
 fn transfer(request: &Request, part: &Part) -> Result<Outcome> {
-    let segment = part.open(request.busy.buffer()).ok_or(EINVAL)?;
+    let segment = part.open(request.busy.buffer())?;
     Ok(kiocb::transfer(
         &request.file,
         request.direction,

@@ -21,7 +21,8 @@ use crate::{
         IoFile, //
     },
     p2pdma::Memory,
-    reaper::Reaped, //
+    reaper::Reaped,
+    shadow::Lent, //
 };
 use core::{
     cell::UnsafeCell,
@@ -71,6 +72,7 @@ enum Place {
         scheduled: bool,
     },
     User(usize),
+    Shadow(Lent),
 }
 
 impl Segment {
@@ -96,6 +98,15 @@ impl Segment {
                 scheduled,
             },
             len,
+        }
+    }
+
+    /// Shadow memory.
+    #[inline]
+    pub fn shadow(memory: Lent) -> Self {
+        Self {
+            len: memory.len(),
+            place: Place::Shadow(memory),
         }
     }
 
@@ -169,6 +180,12 @@ unsafe fn start(
                 // SAFETY: The iocb is ours until the operation is called.
                 unsafe { (*iocb).ki_ioprio = priority };
             }
+        }
+        Place::Shadow(memory) => {
+            memory.iterate(write, &mut iter);
+            // Hooks do not take requests that have other memory, too.
+            // SAFETY: The iocb is ours until the operation is called.
+            unsafe { bindings::nvfs_helper_kiocb_set_apart(iocb) };
         }
         Place::User(address) => {
             // SAFETY: Any address will do.
@@ -349,13 +366,13 @@ impl Slot {
 /// picks in the object. The object stays alive until it is over, and so does the file.
 ///
 /// May sleep. Errors, all before anything is started: `EBUSY` when the object has a transfer under
-/// way; `EINVAL` when `segment` finds none.
+/// way; those of `segment`.
 pub fn submit<T: Completed>(
     this: ARef<Reaped<T>>,
     file: IoFile,
     direction: Direction,
     pos: i64,
-    segment: impl FnOnce(&T) -> Option<Segment>,
+    segment: impl FnOnce(&Reaped<T>) -> Result<Segment>,
 ) -> Result<Submitted> {
     let dirtied = pages_dirtied();
     let raw = ARef::into_raw(this);
@@ -382,11 +399,14 @@ pub fn submit<T: Completed>(
         *slot.freezable.get() = direction == Direction::Write && file.is_regular();
         *slot.file.get() = Some(file.clone());
     }
-    let Some(segment) = segment(object) else {
-        // SAFETY: The slot is ours, and nothing was started.
-        drop(unsafe { slot.release() });
-        drop(take_back());
-        return Err(EINVAL);
+    let segment = match segment(object) {
+        Ok(segment) => segment,
+        Err(e) => {
+            // SAFETY: The slot is ours, and nothing was started.
+            drop(unsafe { slot.release() });
+            drop(take_back());
+            return Err(e);
+        }
     };
     let len = segment.len;
     // SAFETY: The slot is ours.

@@ -14,10 +14,12 @@
 
 use crate::{
     bindings,
+    extents::locate,
     reaper::Reaped, //
 };
 use core::{
     marker::PhantomData,
+    mem::MaybeUninit,
     ptr::{
         null_mut,
         NonNull, //
@@ -37,6 +39,7 @@ use kernel::{
         aref::ARef,
         new_mutex,
         rcu,
+        Arc,
         Mutex, //
     },
 };
@@ -103,6 +106,7 @@ impl<T: Send + Sync + 'static> Space<T> {
     }
 
     /// Whether there are no shadow pages at all. Callable in any context.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.folios.load(Ordering::Relaxed) == 0
     }
@@ -237,9 +241,16 @@ struct Piece {
 #[pin_data]
 pub struct Pages {
     len: usize,
-    /// In order of `first`.
     #[pin]
-    pieces: Mutex<KVec<Piece>>,
+    made: Mutex<Made>,
+}
+
+/// What there is of it.
+struct Made {
+    /// In order of `first`.
+    pieces: KVec<Piece>,
+    /// Those that were lent last, and their neighbours.
+    list: Option<Arc<List>>,
 }
 
 /// What to do about a page fault.
@@ -271,13 +282,224 @@ impl Drop for SharedPage {
     }
 }
 
+/// Pieces that follow one another, as the block layer takes them. Their pages stay while this lives.
+///
+/// # Invariants
+///
+/// - Each of `bvecs` is a whole folio of shadow pages, with a reference on it.
+/// - `starts` has the place of each, in bytes behind `start`, which is a place in the shadow memory;
+///   together they have `len` bytes.
+struct List {
+    start: usize,
+    len: usize,
+    starts: KVVec<usize>,
+    bvecs: KVVec<bindings::bio_vec>,
+}
+
+// SAFETY: Folio references belong to no thread; the memory is only given to the kernel's I/O code.
+unsafe impl Send for List {}
+// SAFETY: As above; it is not changed.
+unsafe impl Sync for List {}
+
+impl List {
+    /// All that page `index` is in the midst of. May sleep. Fails with `ENOMEM`; `EFAULT` when there
+    /// is no such page.
+    fn around(pieces: &[Piece], index: usize) -> Result<Arc<Self>> {
+        let at = find(pieces, index).map_err(|_| EFAULT)?;
+        let (before, rest) = pieces.split_at_checked(at).ok_or(EFAULT)?;
+        let mut start = rest.first().ok_or(EFAULT)?.first;
+        let mut first = at;
+        for piece in before.iter().rev() {
+            if piece.first + piece.pages != start {
+                break;
+            }
+            start = piece.first;
+            first -= 1;
+        }
+        // INVARIANT: Nothing.
+        let mut list = Self {
+            start: start * PAGE_SIZE,
+            len: 0,
+            starts: KVVec::new(),
+            bvecs: KVVec::new(),
+        };
+        for piece in pieces.get(first..).unwrap_or(&[]) {
+            if piece.first * PAGE_SIZE != list.start + list.len {
+                break;
+            }
+            list.push(piece)?;
+        }
+        Ok(Arc::new(list, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Adds a piece that follows. Fails with `ENOMEM`.
+    fn push(&mut self, piece: &Piece) -> Result {
+        // SAFETY: A folio has a first page.
+        let page = unsafe { bindings::nvfs_helper_folio_page(piece.folio.raw.as_ptr(), 0) };
+        let bytes = piece.pages * PAGE_SIZE;
+        self.starts.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        self.bvecs.push(
+            bindings::bio_vec {
+                bv_page: page,
+                bv_len: u32::try_from(bytes).map_err(|_| ENOMEM)?,
+                bv_offset: 0,
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        // INVARIANT: The piece holds a reference on the folio, and here is another one.
+        //
+        // SAFETY: As above.
+        unsafe { bindings::nvfs_helper_get_page(page) };
+        self.starts.push(self.len, GFP_KERNEL_ACCOUNT)?;
+        // INVARIANT: Both lists have one more, and the sum is right.
+        self.len += bytes;
+        Ok(())
+    }
+
+    /// The `len` bytes from byte `at` of the shadow memory on, if all are here.
+    fn lend(self: &Arc<Self>, at: usize, len: usize) -> Option<Lent> {
+        let offset = at.checked_sub(self.start)?;
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        let (first, skip) = locate(&self.starts, self.len, offset)?;
+        // INVARIANT: `locate` gives a skip that is inside that piece, and behind it there are `len`
+        // bytes to the end.
+        Some(Lent {
+            list: self.clone(),
+            first,
+            skip,
+            len,
+        })
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        for bvec in &self.bvecs {
+            // SAFETY: By the type invariant.
+            unsafe { bindings::nvfs_helper_put_page(bvec.bv_page) }
+        }
+    }
+}
+
+/// Shadow memory that a transfer uses. Its pages stay while this lives, whoever unmaps them.
+///
+/// # Invariants
+///
+/// From the piece with index `first` on, without the first `skip` bytes of it, the list has `len`
+/// bytes; that piece has more than `skip`.
+pub struct Lent {
+    list: Arc<List>,
+    first: usize,
+    skip: usize,
+    len: usize,
+}
+
+impl Lent {
+    /// In bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// An iterator over it, which is valid while it lives.
+    pub(crate) fn iterate(&self, write: bool, iter: &mut MaybeUninit<bindings::iov_iter>) {
+        let pieces = self.list.bvecs.get(self.first..).unwrap_or(&[]);
+        // SAFETY: By the type invariants.
+        unsafe {
+            bindings::iov_iter_bvec(
+                iter.as_mut_ptr(),
+                c_uint::from(write),
+                pieces.as_ptr(),
+                pieces.len(),
+                self.len,
+            );
+            (*iter.as_mut_ptr()).iov_offset = self.skip;
+        }
+    }
+}
+
+/// The place in `pieces` of the one with page `index`; if there is none, where it would be.
+fn find(pieces: &[Piece], index: usize) -> Result<usize, usize> {
+    pieces.binary_search_by(|piece| {
+        if piece.first > index {
+            core::cmp::Ordering::Greater
+        } else if index - piece.first >= piece.pages {
+            core::cmp::Ordering::Less
+        } else {
+            core::cmp::Ordering::Equal
+        }
+    })
+}
+
 impl Pages {
     /// `len` pages.
     pub fn new(len: usize) -> impl PinInit<Self> {
         pin_init!(Self {
             len,
-            pieces <- new_mutex!(KVec::new()),
+            made <- new_mutex!(Made {
+                pieces: KVec::new(),
+                list: None,
+            }),
         })
+    }
+
+    /// The place in `pieces` of the one with page `index`, which is made if it is not there. May
+    /// sleep. Fails with `ENOMEM`.
+    fn find_or_make<T: Send + Sync + 'static>(
+        &self,
+        pieces: &mut KVec<Piece>,
+        space: &'static Space<T>,
+        owner: &Reaped<T>,
+        index: usize,
+    ) -> Result<usize> {
+        let at = match find(pieces, index) {
+            Ok(at) => return Ok(at),
+            Err(at) => at,
+        };
+        pieces.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        let end = pieces.get(at).map_or(self.len, |next| next.first);
+        let start = at
+            .checked_sub(1)
+            .and_then(|before| pieces.get(before))
+            .map_or(0, |before| before.first + before.pages);
+        let piece = Piece::new(space, owner, index, start..end)?;
+        pieces
+            .insert_within_capacity(at, piece)
+            .map_err(|_| ENOMEM)?;
+        Ok(at)
+    }
+
+    /// The `len` bytes from byte `at` on, for a transfer; `owner` is the object that these pages are a
+    /// part of. May sleep. Costs the logarithm of the number of pieces, but for the first time.
+    ///
+    /// Errors: `EFAULT` past the end, `ENOMEM`.
+    pub fn lend<T: Send + Sync + 'static>(
+        &self,
+        space: &'static Space<T>,
+        owner: &Reaped<T>,
+        at: usize,
+        len: usize,
+    ) -> Result<Lent> {
+        let end = at.checked_add(len).ok_or(EFAULT)?;
+        if end > self.len * PAGE_SIZE {
+            return Err(EFAULT);
+        }
+        let mut made = self.made.lock();
+        let listed = made.list.as_ref().and_then(|list| list.lend(at, len));
+        if let Some(lent) = listed {
+            return Ok(lent);
+        }
+        let mut index = at / PAGE_SIZE;
+        while index * PAGE_SIZE < end {
+            let place = self.find_or_make(&mut made.pieces, space, owner, index)?;
+            let piece = made.pieces.get(place).ok_or(EFAULT)?;
+            index = piece.first + piece.pages;
+        }
+        let list = List::around(&made.pieces, at / PAGE_SIZE)?;
+        let lent = list.lend(at, len).ok_or(EFAULT);
+        made.list = Some(list);
+        lent
     }
 
     /// Handles a fault at page `index` of `vma`, which shows these pages from its start. `owner` is
@@ -294,32 +516,9 @@ impl Pages {
         if index >= self.len {
             return Err(EFAULT);
         }
-        let mut pieces = self.pieces.lock();
-        let at = match pieces.binary_search_by(|piece| {
-            if piece.first > index {
-                core::cmp::Ordering::Greater
-            } else if index - piece.first >= piece.pages {
-                core::cmp::Ordering::Less
-            } else {
-                core::cmp::Ordering::Equal
-            }
-        }) {
-            Ok(at) => at,
-            Err(at) => {
-                pieces.reserve(1, GFP_KERNEL_ACCOUNT)?;
-                let end = pieces.get(at).map_or(self.len, |next| next.first);
-                let start = at
-                    .checked_sub(1)
-                    .and_then(|before| pieces.get(before))
-                    .map_or(0, |before| before.first + before.pages);
-                let piece = Piece::new(space, owner, index, start..end)?;
-                pieces
-                    .insert_within_capacity(at, piece)
-                    .map_err(|_| ENOMEM)?;
-                at
-            }
-        };
-        let piece = pieces.get(at).ok_or(EFAULT)?;
+        let mut made = self.made.lock();
+        let at = self.find_or_make(&mut made.pieces, space, owner, index)?;
+        let piece = made.pieces.get(at).ok_or(EFAULT)?;
         let folio = piece.folio.raw.as_ptr();
         // SAFETY: The folio is ours; the VMA is locked and shows `len` pages.
         let inserted = unsafe {
@@ -347,7 +546,7 @@ impl Pages {
     /// process may change them meanwhile. May sleep.
     pub fn is_zero(&self, at: usize, len: usize) -> bool {
         let wanted = at..at.saturating_add(len);
-        self.pieces.lock().iter().all(|piece| {
+        self.made.lock().pieces.iter().all(|piece| {
             let start = piece.first * PAGE_SIZE;
             let from = wanted.start.max(start);
             let to = wanted.end.min(start + piece.pages * PAGE_SIZE);

@@ -9,7 +9,8 @@ use super::check::Request;
 use crate::{
     buffer::{
         Binding,
-        Buffer, //
+        Buffer,
+        SHADOWS, //
     },
     counters::Total,
     geometry::{
@@ -32,6 +33,7 @@ use kernel::{
     },
 };
 use nvfs_kernel::{
+    block,
     fault::{
         self,
         Point, //
@@ -40,6 +42,7 @@ use nvfs_kernel::{
         Direction,
         Segment, //
     },
+    reaper::Reaped,
 };
 
 /// One call of the file system.
@@ -64,8 +67,12 @@ enum Place {
         ask: u64,
         scheduled: bool,
     },
-    /// The chunk, in the shadow memory at a user address.
-    Shadow { address: u64, chunk: Chunk },
+    /// The chunk, in the shadow memory at a user address; `on_disk`: of a file on a local disk.
+    Shadow {
+        address: u64,
+        chunk: Chunk,
+        on_disk: bool,
+    },
 }
 
 impl Part {
@@ -99,6 +106,7 @@ impl Part {
                 let place = Place::Shadow {
                     address: request.cpuvaddr,
                     chunk,
+                    on_disk: block::sequence_of(file).is_some(),
                 };
                 let looks_sparse = request.direction == Direction::Read
                     && !file.is_block_device()
@@ -124,8 +132,9 @@ impl Part {
     }
 
     /// Makes the buffer ready for it; to be called before the file system is. Returns the memory.
-    pub(super) fn open(&self, buffer: &Buffer) -> Option<Segment> {
-        let binding = buffer.binding().ok()?;
+    /// May sleep.
+    pub(super) fn open(&self, buffer: &Reaped<Buffer>) -> Result<Segment> {
+        let binding = buffer.binding()?;
         match self.place {
             Place::Gpu {
                 offset,
@@ -133,12 +142,26 @@ impl Part {
                 scheduled,
             } => {
                 buffer.count_dma();
-                buffer.memory()?.segment(offset, ask, scheduled)
+                let memory = buffer.memory().ok_or(EINVAL)?;
+                memory.segment(offset, ask, scheduled).ok_or(EINVAL)
             }
-            Place::Shadow { address, chunk } => {
+            Place::Shadow {
+                address,
+                chunk,
+                on_disk,
+            } => {
                 binding.window.open(&chunk);
-                let address = usize::try_from(address.checked_add(chunk.at)?).ok()?;
-                Some(Segment::user(address, usize::try_from(chunk.len).ok()?))
+                let len = usize::try_from(chunk.len).map_err(|_| EINVAL)?;
+                // Where the block layer gets them as they are, pages need not be looked up in the
+                // process and pinned one by one. Drivers of network file systems may want just that.
+                if on_disk {
+                    let at = usize::try_from(chunk.at).map_err(|_| EINVAL)?;
+                    let memory = buffer.shadow().lend(&SHADOWS, buffer, at, len)?;
+                    return Ok(Segment::shadow(memory, len));
+                }
+                let address = address.checked_add(chunk.at).ok_or(EINVAL)?;
+                let address = usize::try_from(address).map_err(|_| EINVAL)?;
+                Ok(Segment::user(address, len))
             }
         }
     }
@@ -270,7 +293,11 @@ impl Kept {
             pos: self.pos.load(Relaxed),
             want: len,
             place: if bits & SHADOW != 0 {
-                Place::Shadow { address: 0, chunk }
+                Place::Shadow {
+                    address: 0,
+                    chunk,
+                    on_disk: false,
+                }
             } else {
                 Place::Gpu {
                     offset: 0,
