@@ -15,16 +15,21 @@ pub(crate) struct Region {
     pub(crate) blocks: u16,
 }
 
-/// The bits of a word of 64 that are among `count` bits from bit `first` on, of all words.
-pub(crate) fn mask(word: usize, first: usize, count: usize) -> u64 {
-    let base = word * 64;
-    let from = first.saturating_sub(base);
-    let to = (first + count).saturating_sub(base).min(64);
-    if from >= to {
-        return 0;
-    }
-    // Of 64 bits, those below `to`, without those below `from`.
-    (u64::MAX >> (64 - to)) & (u64::MAX << from)
+/// The words of 64 bits that `count` bits from bit `first` on are in, and a mask of them for each.
+#[inline]
+pub(crate) fn words(first: usize, count: usize) -> impl Iterator<Item = (usize, u64)> {
+    let (mut at, mut left) = (first, count);
+    core::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let bit = at % 64;
+        let bits = left.min(64 - bit);
+        let word = (at / 64, u64::MAX.wrapping_shr(64 - bits as u32) << bit);
+        at = at.wrapping_add(bits);
+        left -= bits;
+        Some(word)
+    })
 }
 
 /// The runs of clear bits among `count` bits from bit `first` on, counted from `first`. `word`
@@ -101,10 +106,11 @@ mod tests {
 
     #[test]
     fn masks() {
-        assert_eq!(mask(0, 0, 64), u64::MAX);
-        assert_eq!(mask(0, 60, 8), 0xf << 60);
-        assert_eq!(mask(1, 60, 8), 0xf);
-        assert_eq!(mask(2, 60, 8), 0);
-        assert_eq!(mask(0, 3, 0), 0);
+        let all = |first, count| words(first, count).collect::<std::vec::Vec<_>>();
+        assert_eq!(all(0, 64), [(0, u64::MAX)]);
+        assert_eq!(all(60, 8), [(0, 0xf << 60), (1, 0xf)]);
+        assert_eq!(all(63, 66), [(0, 1 << 63), (1, u64::MAX), (2, 1)]);
+        assert_eq!(all(130, 1), [(2, 4)]);
+        assert_eq!(all(3, 0), []);
     }
 }

@@ -86,7 +86,6 @@ const FLUSH_TRIES: u32 = 5;
 const FLUSH_PAUSE_MS: u32 = 1;
 
 /// The counters of one direction.
-#[derive(Clone, Copy)]
 struct Tally {
     all: Counter,
     ok: Counter,
@@ -97,7 +96,7 @@ struct Tally {
     ops: Counter,
 }
 
-const READS: Tally = Tally {
+static READS: Tally = Tally {
     all: Counter::Reads,
     ok: Counter::ReadsOk,
     err: Counter::ReadsErr,
@@ -107,7 +106,7 @@ const READS: Tally = Tally {
     ops: Counter::ReadOps,
 };
 
-const WRITES: Tally = Tally {
+static WRITES: Tally = Tally {
     all: Counter::Writes,
     ok: Counter::WritesOk,
     err: Counter::WritesErr,
@@ -152,7 +151,7 @@ struct Count {
     device: u32,
     offset: i64,
     size: u64,
-    tally: Tally,
+    tally: &'static Tally,
     /// How it goes, once that is known.
     way: Option<Way>,
     begin: Begin,
@@ -180,8 +179,8 @@ impl Count {
 
     fn new(direction: Direction, way: Option<Way>, begin: Begin) -> Self {
         let tally = match direction {
-            Direction::Read => READS,
-            Direction::Write => WRITES,
+            Direction::Read => &READS,
+            Direction::Write => &WRITES,
         };
         Self {
             direction,
@@ -337,6 +336,7 @@ pub(crate) enum Wait {
 }
 
 impl Io {
+    #[inline(always)]
     fn new(request: Request, args: &IoArgs, count: Count) -> Self {
         let fence = (!args.is_sync()).then_some(args.end_fence_value);
         Self {
@@ -378,14 +378,13 @@ impl Io {
     /// Does a synchronous transfer; returns the bytes. Sleeps. `EINTR` when a fatal signal ended
     /// it.
     pub(crate) fn run(mut self, driver: &Driver, wait: Wait) -> Result<i64> {
-        let mut count = self.count;
-        let prepared = prepare(driver, &self.request, &mut count, true)
+        let Self { request, count, .. } = &mut self;
+        let prepared = prepare(driver, request, count, true)
             .inspect_err(|_| driver.stats.count(count.tally.err));
-        let done =
-            prepared.and_then(|ready| parts(driver, &mut self.request, ready.route, count, wait));
+        let done = prepared.and_then(|ready| parts(driver, request, ready.route, count, wait));
         // If not, its completion does it.
         if self.request.busy.ends_here() {
-            count.over(self.request.busy.buffer(), told(&done));
+            self.count.over(self.request.busy.buffer(), told(&done));
         }
         done
     }
@@ -410,7 +409,7 @@ fn parts(
     driver: &Driver,
     request: &mut Request,
     route: Route,
-    count: Count,
+    count: &Count,
     wait: Wait,
 ) -> Result<i64> {
     let size = request.range.size();
@@ -485,7 +484,8 @@ fn transfer(request: &Request, part: &Part) -> Result<Outcome> {
 
 /// One part, to its end or until a fatal signal. Then it fails with `EINTR`, and the transfer has
 /// all that it needs: the kiocb in the buffer holds buffer and file, and its completion ends it.
-fn transfer_killable(request: &mut Request, count: Count, part: &Part) -> Result<Outcome> {
+#[inline(never)] // What it needs on the stack is not for others to make ready.
+fn transfer_killable(request: &mut Request, count: &Count, part: &Part) -> Result<Outcome> {
     let buffer = request.busy.buffer().clone();
     count.store(&buffer);
     buffer.waiter.begin();
@@ -667,6 +667,7 @@ fn end(this: ARef<Reaped<Buffer>>, part: &Part, result: Result<usize>) {
 
 /// What is done once, before the first part: finding the way, then, for writes, contract section
 /// 9.8. Nothing has moved when it fails. May sleep.
+#[inline]
 fn prepare(driver: &Driver, request: &Request, count: &mut Count, sync: bool) -> Result<Prepared> {
     let route = find_path(driver, request, count)?;
     count.submitted(request, route.way, sync);

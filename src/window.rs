@@ -9,7 +9,7 @@ use crate::{
     abi::BLOCK,
     geometry::Chunk,
     holes::{
-        mask,
+        words,
         Clear,
         Region, //
     },
@@ -31,8 +31,8 @@ use kernel::{
 /// against the pinned memory like any other.
 pub(crate) struct Window {
     base: Atomic<u64>,
-    first: Atomic<u32>,
-    blocks: Atomic<u32>,
+    /// The chunk's first block of the shadow memory, and, from bit 32 on, how many it has.
+    span: Atomic<u64>,
     /// A bit for each block of the shadow memory: an address was handed out.
     started: KVec<Atomic<u64>>,
 }
@@ -47,8 +47,7 @@ impl Window {
         }
         Ok(Self {
             base: Atomic::new(0),
-            first: Atomic::new(0),
-            blocks: Atomic::new(0),
+            span: Atomic::new(0),
             started,
         })
     }
@@ -56,23 +55,27 @@ impl Window {
     /// Moves it to a chunk of which nothing was done yet.
     pub(crate) fn open(&self, chunk: &Chunk) {
         // Both are multiples of a block inside the shadow memory, of at most 4096 blocks.
-        let first = (chunk.at / BLOCK) as u32;
-        let blocks = (chunk.len / BLOCK) as u32;
-        self.blocks.store(0, Relaxed);
+        let (first, blocks) = (chunk.at / BLOCK, chunk.len / BLOCK);
+        self.span.store(0, Relaxed);
         self.base.store(chunk.base, Relaxed);
-        self.first.store(first, Relaxed);
         self.change(first as usize, blocks as usize, |word, mask| word & !mask);
-        self.blocks.store(blocks, Release);
+        self.span.store(first | blocks << 32, Release);
+    }
+
+    /// The chunk's first block, and how many it has.
+    #[inline]
+    fn blocks(&self) -> (u64, u64) {
+        let span = self.span.load(Acquire);
+        (span & u64::from(u32::MAX), span >> 32)
     }
 
     /// Where `len` bytes of shadow memory from byte `at` on are, in bytes from the start of the
     /// pinned memory. `None` unless all are in the chunk.
     pub(crate) fn locate(&self, at: usize, len: usize) -> Option<u64> {
-        let blocks = u64::from(self.blocks.load(Acquire));
-        let start = u64::from(self.first.load(Relaxed)) * BLOCK;
+        let (first, blocks) = self.blocks();
         let at = at as u64;
         let end = at.checked_add(len as u64)?;
-        if at < start || end > start + blocks * BLOCK {
+        if at < first * BLOCK || end > (first + blocks) * BLOCK {
             return None;
         }
         self.base.load(Relaxed).checked_add(at)
@@ -95,45 +98,57 @@ impl Window {
     }
 
     fn change(&self, first: usize, count: usize, change: impl Fn(u64, u64) -> u64) {
-        let words = first / 64..(first + count).div_ceil(64);
-        for (index, word) in self
-            .started
-            .iter()
-            .enumerate()
-            .take(words.end)
-            .skip(words.start)
-        {
-            let mask = mask(index, first, count);
+        for (index, mask) in words(first, count) {
+            let Some(word) = self.started.get(index) else {
+                return;
+            };
             let mut old = word.load(Relaxed);
-            while let Err(now) = word.cmpxchg(old, change(old, mask), Full) {
-                old = now;
+            loop {
+                let new = change(old, mask);
+                if new == old {
+                    break;
+                }
+                match word.cmpxchg(old, new, Full) {
+                    Ok(_) => break,
+                    Err(now) => old = now,
+                }
             }
         }
+    }
+
+    /// Whether all blocks of the chunk's first `len` bytes were marked.
+    #[inline]
+    pub(crate) fn is_done(&self, len: u64) -> bool {
+        let (first, blocks) = self.blocks();
+        let blocks = len.div_ceil(BLOCK).min(blocks);
+        words(first as usize, blocks as usize).all(|(index, mask)| {
+            self.started
+                .get(index)
+                .is_none_or(|word| word.load(Relaxed) & mask == mask)
+        })
     }
 
     /// The runs of blocks of the chunk's first `len` bytes that were not marked, relative to the
     /// chunk's start.
     pub(crate) fn untouched(&self, len: u64) -> impl Iterator<Item = Region> + '_ {
-        let first = self.first.load(Relaxed) as usize;
-        let blocks = len
-            .div_ceil(BLOCK)
-            .min(u64::from(self.blocks.load(Relaxed)));
+        let (first, blocks) = self.blocks();
+        let blocks = len.div_ceil(BLOCK).min(blocks);
         let word = |index: usize| match self.started.get(index) {
             Some(word) => word.load(Relaxed),
             None => u64::MAX,
         };
-        Clear::new(word, first, blocks as usize)
+        Clear::new(word, first as usize, blocks as usize)
     }
 
     /// Where the chunk is, in bytes from the start of the pinned memory, and its bytes.
     pub(crate) fn span(&self) -> (u64, u64) {
-        let blocks = u64::from(self.blocks.load(Acquire));
-        let start = self.base.load(Relaxed).saturating_add(self.start());
+        let (first, blocks) = self.blocks();
+        let start = self.base.load(Relaxed).saturating_add(first * BLOCK);
         (start, blocks * BLOCK)
     }
 
     /// Where the chunk begins in the shadow memory, in bytes.
     pub(crate) fn start(&self) -> u64 {
-        u64::from(self.first.load(Relaxed)) * BLOCK
+        self.blocks().0 * BLOCK
     }
 }

@@ -29,6 +29,7 @@ pub(super) struct Request {
 
 impl Request {
     /// May sleep. The buffer is busy from here on, until the request is dropped.
+    #[inline(always)] // Its result is large.
     pub(super) fn check(args: &IoArgs, direction: Direction) -> Result<Self> {
         let range = FileRange::new(args.offset, args.size).ok_or(EINVAL)?;
         let file = IoFile::get(args.fd).ok_or(EINVAL)?;

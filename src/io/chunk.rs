@@ -78,6 +78,7 @@ enum Place {
 impl Part {
     /// What comes after the first `done` bytes: at most `most` bytes of it. `EIO` for what does not
     /// fit through the shadow memory.
+    #[inline(always)] // Its result is large.
     pub(super) fn next(request: &Request, route: Route, done: u64, most: u64) -> Result<Self> {
         if fault::fires(Point::RwVerifyArea) {
             return Err(EFAULT);
@@ -133,6 +134,7 @@ impl Part {
 
     /// Makes the buffer ready for it; to be called before the file system is. Returns the memory.
     /// May sleep.
+    #[inline(always)] // As for `next`.
     pub(super) fn open(&self, buffer: &Reaped<Buffer>) -> Result<Segment> {
         let binding = buffer.binding()?;
         match self.place {
@@ -157,7 +159,7 @@ impl Part {
                 if on_disk {
                     let at = usize::try_from(chunk.at).map_err(|_| EINVAL)?;
                     let memory = buffer.shadow().lend(&SHADOWS, buffer, at, len)?;
-                    return Ok(Segment::shadow(memory, len));
+                    return Ok(Segment::shadow(memory));
                 }
                 let address = address.checked_add(chunk.at).ok_or(EINVAL)?;
                 let address = usize::try_from(address).map_err(|_| EINVAL)?;
@@ -170,7 +172,7 @@ impl Part {
     pub(super) fn is_doubtful(&self, buffer: &Buffer, result: &Result<usize>) -> bool {
         match (self.place, result, buffer.binding()) {
             (Place::Shadow { .. }, Ok(bytes), Ok(binding)) => {
-                binding.window.untouched(*bytes as u64).next().is_some()
+                !binding.window.is_done(*bytes as u64)
             }
             _ => false,
         }
@@ -179,22 +181,23 @@ impl Part {
     /// What the file system's result means: bytes that are in GPU memory or were read from it, and
     /// whether holes were told. Call it while the buffer is still busy. May sleep if it
     /// [is doubtful](Self::is_doubtful).
+    #[inline]
     pub(super) fn settle(&self, buffer: &Buffer, result: Result<usize>) -> (Result<usize>, bool) {
-        let Place::Shadow { .. } = self.place else {
+        let (Place::Shadow { .. }, Ok(bytes), Ok(binding)) = (self.place, result, buffer.binding())
+        else {
             return (result, false);
         };
-        let Ok(bytes) = result else {
+        if !self.looks_sparse && binding.window.is_done(bytes as u64) {
             return (result, false);
-        };
-        match buffer
-            .binding()
-            .and_then(|binding| self.examine(buffer, binding, bytes))
-        {
+        }
+        match self.examine(buffer, binding, bytes) {
             Ok((bytes, holes)) => (Ok(bytes), holes),
             Err(e) => (Err(e), false),
         }
     }
 
+    /// What it means that storage drivers did not take all, or may not have taken all.
+    #[inline(never)]
     fn examine(&self, buffer: &Buffer, binding: &Binding, bytes: usize) -> Result<(usize, bool)> {
         let stats = &buffer.driver.stats;
         let mut told = bytes;
