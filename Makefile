@@ -18,10 +18,10 @@ install: modules
 demo check lint fuzz bench:
 	selftests/vm/$@
 
-check-long check-extra check-debug:
+check-long check-extra check-debug check-debug-quick:
 	selftests/vm/check --$(@:check-%=%)
 
 bench-quick:
 	selftests/vm/bench --quick
 
-.PHONY: modules clean install demo check check-long check-extra check-debug lint fuzz bench bench-quick
+.PHONY: modules clean install demo check check-long check-extra check-debug check-debug-quick lint fuzz bench bench-quick
