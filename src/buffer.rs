@@ -430,8 +430,8 @@ impl Binding {
         self.extents.first().map(|extent| extent.phys).ok_or(EINVAL)
     }
 
-    /// Makes the memory known to the peer that a storage driver came with last, if it is not.
-    /// Whether it did. May sleep. Errors: see [`PinnedGpu::map_for`].
+    /// Makes the memory known to the peers that storage drivers came with, and that it was not known
+    /// to. Whether there was one. May sleep. Errors: see [`PinnedGpu::map_wanted`].
     pub(crate) fn map_wanted(&self) -> Result<bool> {
         if self.pin.wants_peer() && fault::fires(Point::Dma) {
             return Err(EIO);

@@ -639,8 +639,8 @@ impl<O: Owner> PinnedGpu<O> {
     }
 
     /// The bus address of each GPU page for a peer that [`map_for`](Self::map_for) was called with.
-    /// Any other is wanted from now on. Callable in any context. Good for DMA only while
-    /// [`Owner::stop`] has not returned.
+    /// Any other is wanted from now on, of which there can be [`WANTED`]. Callable in any context.
+    /// Good for DMA only while [`Owner::stop`] has not returned.
     pub fn addresses(&self, peer: &Function) -> Option<&[u64]> {
         let found = self.peers.find(peer);
         if found.is_none() {
@@ -651,16 +651,19 @@ impl<O: Owner> PinnedGpu<O> {
 
     /// Whether addresses were wanted for a peer that has none.
     pub fn wants_peer(&self) -> bool {
-        !self.peers.wanted.load(Ordering::Relaxed).is_null()
+        let is_set = |slot: &AtomicPtr<bindings::pci_dev>| !slot.load(Ordering::Relaxed).is_null();
+        self.peers.wanted.iter().any(is_set)
     }
 
-    /// Makes the memory known to the peer that wants it, if there is one; whether it did. May
-    /// sleep. Errors: as for [`map_for`](Self::map_for).
+    /// Makes the memory known to the peers that want it; whether there was one. May sleep. Errors:
+    /// as for [`map_for`](Self::map_for), the first of those that failed; all others were done.
     pub fn map_wanted(&self) -> Result<bool> {
-        match self.peers.take_wanted() {
-            Some(peer) => self.map_for(&peer).map(|()| true),
-            None => Ok(false),
+        let mut done = Ok(false);
+        for peer in self.peers.wanted.iter().filter_map(Peers::take) {
+            let mapped = self.map_for(&peer).map(|()| true);
+            done = done.and_then(|_| mapped);
         }
+        done
     }
 
     /// One user of the table less.
@@ -721,9 +724,13 @@ unsafe fn read_mapping(mapping: NonNull<DmaMapping>, pages: usize) -> Result<KVV
 /// `first`, and `next` of each element, is null or an element that lives as long as the list.
 struct Peers {
     first: AtomicPtr<Peer>,
-    /// Null, or a counted reference on a function without an element.
-    wanted: AtomicPtr<bindings::pci_dev>,
+    /// Each is null, or a counted reference on a function that had no element when it was set.
+    wanted: [AtomicPtr<bindings::pci_dev>; WANTED],
 }
+
+/// How many peers can be wanted at a time: as many as the disks of one transfer that nobody foresaw.
+/// Of more, some are wanted again by the next transfer.
+const WANTED: usize = 4;
 
 struct Peer {
     function: Function,
@@ -741,25 +748,29 @@ impl Peers {
         // INVARIANT: Empty.
         Self {
             first: AtomicPtr::new(null_mut()),
-            wanted: AtomicPtr::new(null_mut()),
+            wanted: [const { AtomicPtr::new(null_mut()) }; WANTED],
         }
     }
 
     /// Callable in any context.
     fn want(&self, peer: &Function) {
         let wanted = peer.clone().into_raw();
-        let taken =
-            self.wanted
-                .compare_exchange(null_mut(), wanted, Ordering::Release, Ordering::Relaxed);
-        if taken.is_err() {
-            // SAFETY: The reference just taken. It is not the last one: the caller has another.
-            drop(unsafe { Function::from_raw(wanted) });
+        for slot in &self.wanted {
+            // INVARIANT: The reference goes there.
+            match slot.compare_exchange(null_mut(), wanted, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) if other == wanted => break,
+                Err(_) => (),
+            }
         }
+        // SAFETY: The reference just taken. It is not the last one: the caller has another.
+        drop(unsafe { Function::from_raw(wanted) });
     }
 
-    fn take_wanted(&self) -> Option<Function> {
-        // SAFETY: By the type invariants.
-        unsafe { Function::from_raw(self.wanted.swap(null_mut(), Ordering::Acquire)) }
+    /// The peer of one of the places of `wanted`, which is free then.
+    fn take(wanted: &AtomicPtr<bindings::pci_dev>) -> Option<Function> {
+        // SAFETY: By the type invariants; the reference is ours from now on.
+        unsafe { Function::from_raw(wanted.swap(null_mut(), Ordering::Acquire)) }
     }
 
     fn add(&self, peer: KBox<Peer>) {
@@ -796,7 +807,7 @@ impl Peers {
 
 impl Drop for Peers {
     fn drop(&mut self) {
-        drop(self.take_wanted());
+        self.wanted.iter().filter_map(Self::take).for_each(drop);
         let mut at = *self.first.get_mut();
         while !at.is_null() {
             // SAFETY: By the type invariants; nobody else has the list any more.

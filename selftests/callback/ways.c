@@ -5,7 +5,9 @@
  *
  * usage: ways cpu DISK               the disk takes the CPU's way for all (fake_storage's table=0)
  *        ways moved HOW NODE A B     NODE is the device-mapper disk `moved`, linear on A, and is
- *                                    moved to B: a peer that was not foreseen
+ *                                    moved to B
+ *        ways unforeseen HOW DISK PCI...  the PCI functions do the disk's DMA, one for each second
+ *                                    request, and DISK makes two requests of a transfer
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,6 +20,7 @@
 #include "../lib/nvfs.h"
 #include "../lib/storage.h"
 #include "../lib/tap.h"
+#include "../lib/vendor.h"
 
 #define SIZE	(1 * MIB)
 
@@ -160,20 +163,83 @@ static void moved(const char *how, const char *path, const char *a, const char *
 				tap_bail("%s: %s", path, strerror(errno));
 			gpu_fill(&gpu, buf.gpu_va, SIZE, 93);
 			n = transfer(write, async, fd, SIZE);
-			tap_ok(n == -EIO || n == SIZE,
-			       "%s: %s %s of a new peer fails, or is good: %zd", how,
-			       async ? "async" : "sync", what, n);
-			if (n == SIZE && write)
+			tap_is(n, SIZE, "%s: %s %s of another disk is good", how,
+			       async ? "async" : "sync", what);
+			if (write)
 				tap_ok(pread(fd, memory, SIZE, 0) == SIZE &&
 				       pattern_check(memory, SIZE, 93, 0) == -1,
 				       "%s: %s: and is right", how, what);
-			else if (!write)
-				tap_ok(!gpu_check(&gpu, buf.gpu_va, SIZE, n == SIZE ? 92 : 93, &bad) &&
-				       bad == -1, "%s: %s: GPU memory is right", how, what);
+			else
+				tap_ok(!gpu_check(&gpu, buf.gpu_va, SIZE, 92, &bad) && bad == -1,
+				       "%s: %s: GPU memory is right", how, what);
 			tap_ok(works(fd, async, 94), "%s: the next ones work", how);
 			end();
 		}
 	}
+}
+
+static uint64_t dma_maps(void)
+{
+	struct fake_nvidia_counts counts;
+
+	if (gpu_counts(&gpu, &counts))
+		tap_bail("no counts");
+	return counts.calls[FAKE_NVIDIA_DMA_MAP_PAGES];
+}
+
+/*
+ * The first asynchronous transfer fails, nothing has moved by then, and the mappings are there for
+ * the next one. A synchronous one is tried again.
+ */
+static void unforeseen(const char *how, const char *path, unsigned int n, char **names)
+{
+	int fd = open(path, O_RDWR | O_DIRECT);
+	unsigned int async, write, i;
+	uint64_t maps;
+	int64_t bad;
+
+	if (fd < 0)
+		tap_bail("%s: %s", path, strerror(errno));
+	for (async = 0; async < 2; async++) {
+		for (write = 0; write < 2; write++) {
+			const char *what = async ? write ? "async write" : "async read" :
+					   write ? "sync write" : "sync read";
+
+			begin();
+			storage_set("adapter", 0);
+			storage_set("second_adapter", 0);
+			tap_ok(works(fd, async, 60), "%s: data moves", how);
+			pattern_fill(memory, SIZE, 62, 0);
+			if (pwrite(fd, memory, SIZE, 0) != SIZE ||
+			    gpu_fill(&gpu, buf.gpu_va, SIZE, 63))
+				tap_bail("%s: %s", path, strerror(errno));
+			for (i = 0; i < n; i++)
+				if (storage_set(i ? "second_adapter" : "adapter",
+						vendor_pci(names[i])))
+					tap_bail("no %s", names[i]);
+			maps = dma_maps();
+			if (async) {
+				tap_is(transfer(write, async, fd, SIZE), -EIO,
+				       "%s: the first %s fails", how, what);
+				tap_ok(!gpu_check(&gpu, buf.gpu_va, SIZE, 63, &bad) && bad == -1,
+				       "%s: %s: GPU memory is untouched", how, what);
+				tap_is(dma_maps() - maps, n, "%s: the mappings are made", how);
+			}
+			tap_is(transfer(write, async, fd, SIZE), SIZE, "%s: %s is good", how, what);
+			tap_is(dma_maps() - maps, n, "%s: with a mapping for each of %u", how, n);
+			if (write)
+				tap_ok(pread(fd, memory, SIZE, 0) == SIZE &&
+				       pattern_check(memory, SIZE, 63, 0) == -1,
+				       "%s: %s: and is right", how, what);
+			else
+				tap_ok(!gpu_check(&gpu, buf.gpu_va, SIZE, 62, &bad) && bad == -1,
+				       "%s: %s: and is right", how, what);
+			tap_ok(works(fd, async, 64), "%s: so are the next ones", how);
+			end();
+		}
+	}
+	storage_set("adapter", 0);
+	storage_set("second_adapter", 0);
 }
 
 int main(int argc, char **argv)
@@ -184,6 +250,8 @@ int main(int argc, char **argv)
 		tap_bail("usage: %s KIND ...", argv[0]);
 	if (!strcmp(argv[1], "cpu"))
 		cpu(argv[2]);
+	else if (!strcmp(argv[1], "unforeseen") && argc > 4)
+		unforeseen(argv[2], argv[3], argc - 4, argv + 4);
 	else if (argc == 6)
 		moved(argv[2], argv[3], argv[4], argv[5]);
 	return tap_plan();

@@ -354,5 +354,6 @@ void disks_exit(void)
 {
 	pci_unregister_driver(&driver);
 	mapping_wait();
+	mapping_exit();
 	destroy_workqueue(workers);
 }

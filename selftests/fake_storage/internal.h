@@ -76,10 +76,12 @@ extern bool ignore_status, unmap_failed;
 /*
  * mapping_make: BLK_STS_OK with *mapping NULL: CPU pages, or no table. In dispatch context.
  * mapping_unmap: and frees it; any context. mapping_wait: until there is none; sleeps.
+ * mapping_exit: before the module goes.
  */
 blk_status_t mapping_make(struct request *rq, struct device *dev, struct mapping **mapping);
 void mapping_unmap(struct mapping *mapping);
 void mapping_wait(void);
+void mapping_exit(void);
 
 /* disk.c */
 int disks_init(void);

@@ -4,6 +4,7 @@
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/module.h>
+#include <linux/pci.h>
 #include <linux/slab.h>
 
 #include "internal.h"
@@ -23,6 +24,53 @@ MODULE_PARM_DESC(ignore_status, "v2: take a failed iter_start for a request of C
 bool unmap_failed;
 module_param(unmap_failed, bool, 0644);
 MODULE_PARM_DESC(unmap_failed, "v1: call unmap also after a failed map");
+
+/*
+ * Other functions that do the DMA in turn, as network adapters do for a remote disk. To be changed
+ * while no request is under way.
+ */
+static struct pci_dev *adapters[2];
+
+static int adapters_set(const char *text, const struct kernel_param *kp)
+{
+	struct pci_dev **adapter = kp->arg, *pdev = NULL;
+	unsigned int number;
+	int ret = kstrtouint(text, 0, &number);
+
+	if (ret)
+		return ret;
+	if (number) {
+		pdev = pci_get_domain_bus_and_slot(0, number >> 8, number & 0xff);
+		if (!pdev)
+			return -ENODEV;
+	}
+	mapping_wait();
+	pci_dev_put(*adapter);
+	*adapter = pdev;
+	return 0;
+}
+
+static const struct kernel_param_ops adapter_ops = { .set = adapters_set };
+module_param_cb(adapter, &adapter_ops, &adapters[0], 0200);
+MODULE_PARM_DESC(adapter, "the function that does the DMA instead, bus << 8 | devfn; 0: the disk's own");
+module_param_cb(second_adapter, &adapter_ops, &adapters[1], 0200);
+MODULE_PARM_DESC(second_adapter, "and the one that does so for each second request");
+
+static struct device *adapter(struct device *own)
+{
+	static atomic_t turn;
+	struct pci_dev *pdev = adapters[0];
+
+	if (adapters[1] && atomic_inc_return(&turn) % 2)
+		pdev = adapters[1];
+	return pdev ? &pdev->dev : own;
+}
+
+void mapping_exit(void)
+{
+	pci_dev_put(adapters[0]);
+	pci_dev_put(adapters[1]);
+}
 
 static atomic_t live;
 
@@ -200,7 +248,7 @@ blk_status_t mapping_make(struct request *rq, struct device *dev, struct mapping
 	}
 	m->table = table;
 	m->ops = ops;
-	m->dev = dev;
+	m->dev = adapter(dev);
 	m->dir = rq_dma_dir(rq);
 	m->nr = 0;
 	m->cookie = NULL;

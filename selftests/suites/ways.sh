@@ -16,6 +16,15 @@ done
 knob ignore_status 1
 tap ways moved "table 3, status ignored" /dev/mapper/moved $a $b
 knob ignore_status 0
+echo 512 > /sys/block/${a##*/}/queue/max_sectors_kb
+for table in 1 2 3; do
+	knob table $table
+	tap ways unforeseen "table $table, an adapter" $a "$PCI_RAW"
+	tap ways unforeseen "table $table, two adapters" $a "$PCI_RAW" "$PCI_MD1"
+done
+knob ignore_status 1
+tap ways unforeseen "table 3, status ignored" $a "$PCI_RAW" "$PCI_MD1"
+knob ignore_status 0
 # A drive whose driver has no hooks (unless run --hook), no P2PDMA, and files that are no disk's.
 mount -t tmpfs tmpfs /tmp
 truncate -s 4M /tmp/file
