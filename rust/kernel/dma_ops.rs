@@ -95,7 +95,8 @@ pub trait Target: Send + Sync + Sized + 'static {
     fn release(&self, address: u64, len: usize) -> bool;
 
     /// What `peer` reaches the device memory of `len` bytes at `at` by: as much of it as is
-    /// contiguous there.
+    /// contiguous there. A peer that does not reach it yet is noted, and can when the transfer is
+    /// tried again.
     fn bus(&self, at: usize, len: usize, peer: &Function) -> Option<Run>;
 
     /// Where the device memory of `len` bytes at `at` is: as much of it as is contiguous.
@@ -151,6 +152,16 @@ unsafe fn resolve<T: Target>(page: *mut bindings::page, offset: usize) -> Option
 /// Bytes from `offset` into the place's first page to the end of its run of pages.
 fn room<T: Send + Sync>(place: &Place<T>, offset: usize) -> usize {
     place.pages * PAGE_SIZE - offset % PAGE_SIZE
+}
+
+/// These bytes of `owner` cannot be moved by DMA, which `peer` was to do. In a request of several
+/// owners each must know the peer, before it is tried again.
+fn fail<T: Target>(owner: &T, at: usize, len: usize, peer: Option<&Function>) {
+    owner.failed(at, len);
+    if let Some(peer) = peer {
+        // Only to have it noted.
+        let _ = owner.bus(at, len, peer);
+    }
 }
 
 /// A segment, and whose memory it is.

@@ -148,6 +148,32 @@ static void test_idle(void)
 	tap_is(out(), 0, "none is out");
 }
 
+/*
+ * The calls above for another function were refused at the first buffer. The end of a transfer makes
+ * the memory known to that function, of either buffer.
+ */
+static void test_unforeseen(void)
+{
+	struct vendor *both[] = { &v, &w };
+	unsigned int i;
+
+	tap_is(vendor_end(&v), VENDOR_IO, "the first read is good");
+	tap_is(vendor_end(&w), VENDOR_IO, "the second one, too");
+	for (i = 0; i < 2; i++) {
+		struct vendor *of = both[i];
+		struct fake_nvidia_counts before, after;
+		ssize_t n;
+
+		gpu_counts(&of->gpu, &before);
+		n = nvfs_submit(&of->buf, NVFS_IOCTL_READ, of->disk, 0, VENDOR_IO, 0);
+		tap_is(n < 0 ? n : nvfs_wait(&of->buf), VENDOR_IO, "buffer %u: a read", i);
+		gpu_counts(&of->gpu, &after);
+		tap_is(after.mappings - before.mappings, 1, "makes a mapping");
+	}
+	vendor_start(&v, 0, VENDOR_IO);
+	vendor_start_beside(&w, 0, VENDOR_IO);
+}
+
 static void *free_second(void *done)
 {
 	gpu_free(&w.gpu, w.buf.gpu_va);
@@ -218,6 +244,7 @@ int main(int argc, char **argv)
 		else
 			test_lists();
 	}
+	test_unforeseen();
 	test_free();
 	tap_is(gpu_check(&v.gpu, v.buf.gpu_va, VENDOR_IO, 7, &bad) ?: bad, -1,
 	       "the bytes of the first are right");

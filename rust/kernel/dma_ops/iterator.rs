@@ -111,7 +111,7 @@ unsafe fn step<T: Target>(
     };
     let Some((cookie, run)) = kept else {
         // SAFETY: By the safety requirements.
-        unsafe { refuse::<T>(request, iter) };
+        unsafe { refuse::<T>(request, iter, peer.as_deref()) };
         return (0, null_mut());
     };
     // SAFETY: The iterator is the driver's to be written by us.
@@ -162,16 +162,20 @@ unsafe fn keep_next<T: Target>(
     Some(keep_alone(segment))
 }
 
-/// Refuses a request that has shadow pages.
+/// Refuses a request that has shadow pages, and that was to be mapped for `peer`, if it is known.
 ///
 /// # Safety
 ///
 /// As for [`step`].
-unsafe fn refuse<T: Target>(request: *mut bindings::request, iter: *mut bindings::blk_dma_iter) {
+unsafe fn refuse<T: Target>(
+    request: *mut bindings::request,
+    iter: *mut bindings::blk_dma_iter,
+    peer: Option<&Function>,
+) {
     // SAFETY: By the safety requirements.
     unsafe {
         (*iter).status = bindings::nvfs_blk_sts_NVFS_BLK_STS_IOERR as bindings::blk_status_t;
-        fail_request::<T>((*request).bio);
+        fail_request::<T>((*request).bio, peer);
     }
 }
 
@@ -210,7 +214,7 @@ pub(super) unsafe extern "C" fn iter_start<T: Target>(
         Owner::Mixed(owner) => {
             owner.fault(Fault::Mixed);
             // SAFETY: As above.
-            unsafe { refuse::<T>(request, iter) };
+            unsafe { refuse::<T>(request, iter, None) };
             return 0;
         }
         Owner::One(start) => (start, false),

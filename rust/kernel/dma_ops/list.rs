@@ -3,6 +3,7 @@
 //! The functions of the table for scatterlists: contract section 15, and 17.4.
 
 use super::{
+    fail,
     give_back,
     request::{
         fail_request,
@@ -173,7 +174,7 @@ pub(super) unsafe extern "C" fn blk_rq_map_sg<T: Target, F: Flavour>(
             if !sgl.is_null() {
                 list.clear();
             }
-            fail_request::<T>(bio);
+            fail_request::<T>(bio, None);
         }
         return IO_ERROR;
     }
@@ -467,12 +468,12 @@ pub(super) unsafe extern "C" fn dma_map_sg_attrs<T: Target>(
     if others > 0 {
         first.fault(Fault::Mixed);
     }
-    if let (Some(peer), true) = (peer, whole) {
+    if let (Some(peer), true) = (&peer, whole) {
         let mut taken = 0;
         // SAFETY: By the safety requirements.
         for entry in unsafe { entries(sgl, nents) } {
             // SAFETY: As above; each has a page.
-            let Some((owner, address)) = (unsafe { entry_address::<T>(entry, &peer) }) else {
+            let Some((owner, address)) = (unsafe { entry_address::<T>(entry, peer) }) else {
                 break;
             };
             if !owner.hold() {
@@ -485,7 +486,7 @@ pub(super) unsafe extern "C" fn dma_map_sg_attrs<T: Target>(
             }
             // SAFETY: As above.
             let len = unsafe { (*entry).length as usize };
-            owner.handed_out(&peer, address, len);
+            owner.handed_out(peer, address, len);
             // Given back by `release_entries`.
             let _ = ARef::into_raw(owner);
             taken += 1;
@@ -503,7 +504,9 @@ pub(super) unsafe extern "C" fn dma_map_sg_attrs<T: Target>(
             if bindings::nvfs_helper_sg_page(entry).is_null() {
                 continue;
             }
-            each_part::<T>(entry, |owner, at, len| owner.failed(at, len));
+            each_part::<T>(entry, |owner, at, len| {
+                fail(owner, at, len, peer.as_deref())
+            });
             bindings::nvfs_helper_sg_set_dma(entry, 0, 0);
         }
     }

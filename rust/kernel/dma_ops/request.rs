@@ -3,6 +3,7 @@
 //! The data of a request of the block layer, and whose it is.
 
 use super::{
+    fail,
     resolve,
     room,
     Found,
@@ -11,6 +12,7 @@ use super::{
 };
 use crate::{
     bindings,
+    pci::Function,
     reaper::Reaped, //
 };
 use kernel::sync::aref::ARef;
@@ -168,12 +170,12 @@ pub(super) unsafe fn owner<T: Target>(bio: *mut bindings::bio) -> Owner<T> {
     }
 }
 
-/// No part of a request can be moved by DMA to device memory.
+/// No part of a request can be moved by DMA to device memory, which `peer` was to do, if it is known.
 ///
 /// # Safety
 ///
 /// As for [`Cursor::new`].
-pub(super) unsafe fn fail_request<T: Target>(bio: *mut bindings::bio) {
+pub(super) unsafe fn fail_request<T: Target>(bio: *mut bindings::bio, peer: Option<&Function>) {
     // SAFETY: By the safety requirements.
     let mut cursor = unsafe { Cursor::new(bio) };
     while let Some(piece) = cursor.piece() {
@@ -181,7 +183,7 @@ pub(super) unsafe fn fail_request<T: Target>(bio: *mut bindings::bio) {
         // SAFETY: The piece is part of the request.
         if let Some((place, at)) = unsafe { resolve::<T>(piece.page, piece.offset) } {
             len = len.min(room(&place, piece.offset));
-            place.owner.failed(at, len);
+            fail(&**place.owner, at, len, peer);
         }
         cursor.advance(len);
     }
