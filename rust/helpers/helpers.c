@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include "helpers.h"
+#include "ioprio.h"
 
 #include <linux/dax.h>
 #include <linux/fsnotify.h>
@@ -50,17 +51,11 @@ void nvfs_helper_init_sync_kiocb(struct kiocb *iocb, struct file *file)
 	init_sync_kiocb(iocb, file);
 }
 
-/*
- * Hints of an I/O priority: the kernel knows 1 to 7, and no driver that can have hooks looks at any.
- * The block layer merges only what is of one priority, so only such I/O with its like.
- */
-#define NVFS_IOPRIO_HINT	0x2d8
-
 void nvfs_helper_kiocb_set_apart(struct kiocb *iocb)
 {
 	iocb->ki_ioprio = IOPRIO_PRIO_VALUE_HINT(IOPRIO_PRIO_CLASS(iocb->ki_ioprio),
 						 IOPRIO_PRIO_LEVEL(iocb->ki_ioprio),
-						 NVFS_IOPRIO_HINT);
+						 NVFS_IOPRIO_SHADOW);
 }
 
 void nvfs_helper_kiocb_start_write(struct kiocb *iocb)

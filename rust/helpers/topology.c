@@ -31,6 +31,9 @@ bool nvfs_helper_disk_has_scheduler(struct gendisk *disk)
 	return READ_ONCE(disk->queue->elevator);
 }
 
+static_assert((int)NVFS_IOPRIO_MAP > IOPRIO_HINT_DEV_DURATION_LIMIT_7);
+static_assert(NVFS_IOPRIO_END <= IOPRIO_NR_HINTS);
+
 u16 nvfs_helper_ioprio_with_hint(unsigned int hint)
 {
 	return IOPRIO_PRIO_VALUE_HINT(IOPRIO_CLASS_RT, IOPRIO_NR_LEVELS - 1, hint);

@@ -13,6 +13,8 @@
 #include <linux/stat.h>
 #include <linux/topology.h>
 
+#include "ioprio.h"
+
 /* linux/blkdev.h */
 struct block_device *nvfs_helper_dev_to_bdev(struct device *dev);
 struct device *nvfs_helper_disk_to_dev(struct gendisk *disk);
@@ -35,10 +37,7 @@ int nvfs_helper_file_xflags(struct file *file, u32 *xflags);
 
 /* linux/ioprio.h */
 
-/*
- * The lowest I/O priority of the real-time class, for which a process needs a privilege, with a hint
- * of 10 bits. Hints up to 7 mean something to ATA and SCSI devices, none to NVMe.
- */
+/* The lowest I/O priority of the real-time class, for which a process needs a privilege. */
 u16 nvfs_helper_ioprio_with_hint(unsigned int hint);
 /* Whether bios keep the I/O priority that they are made with. */
 bool nvfs_helper_bios_keep_ioprio(void);

@@ -133,13 +133,17 @@ impl PageMap {
     }
 }
 
-/// The hints of I/O priorities that page maps have: those that mean nothing to any device.
-const FIRST_HINT: usize = 8;
+/// The hints of I/O priorities that page maps have.
+const FIRST_HINT: usize = bindings::nvfs_ioprio_NVFS_IOPRIO_MAP as usize;
+const HINTS: usize = bindings::nvfs_ioprio_NVFS_IOPRIO_MAPS as usize;
+
+// Shadow memory has another.
+const _: () = assert!(FIRST_HINT + HINTS <= bindings::nvfs_ioprio_NVFS_IOPRIO_SHADOW as usize);
 
 /// The maps that have one, by hint; only compared. A new map at the address of one that is gone may
 /// have its hint, as it has no bios under way any more.
-static OWNERS: [AtomicPtr<bindings::dev_pagemap>; 512] =
-    [const { AtomicPtr::new(null_mut()) }; 512];
+static OWNERS: [AtomicPtr<bindings::dev_pagemap>; HINTS] =
+    [const { AtomicPtr::new(null_mut()) }; HINTS];
 
 impl Drop for PageMap {
     fn drop(&mut self) {
