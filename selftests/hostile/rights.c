@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/landlock.h>
 #include <linux/magic.h>
 #include <pthread.h>
 #include <sched.h>
@@ -502,6 +503,31 @@ static int plain(void)
 	return 0;
 }
 
+/* A security module denies: in a sandbox that may not do what is special to the devices it opens. */
+static int sandboxed(void)
+{
+	struct landlock_ruleset_attr attr = { .handled_access_fs = LANDLOCK_ACCESS_FS_IOCTL_DEV };
+	int fd = open(path, O_RDWR | O_DIRECT), set, node;
+	union nvfs_ioctl_arg arg;
+	int64_t bad;
+
+	if (fd < 0 || !begin())
+		return 1;
+	set = syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+	if (set < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    syscall(SYS_landlock_restrict_self, set, 0))
+		return 2;
+	/* What was open before still can. */
+	if (nvfs_read(&buf, fd, 0, SIZE, 0) != SIZE)
+		return 3;
+	node = nvfs_open(0, O_RDWR);
+	arg = nvfs_io_arg(&buf, fd, 0, SIZE, 0);
+	if (node < 0 || gpu_fill(&gpu, va, SIZE, 2) ||
+	    nvfs_request(node, NVFS_IOCTL_READ, &arg) != -EACCES)
+		return 4;
+	return !gpu_check(&gpu, va, SIZE, 2, &bad) && bad < 0 ? 0 : 5;
+}
+
 static bool write_file(const char *name, const char *text)
 {
 	return nvfs_write_text(name, text) == (ssize_t)strlen(text);
@@ -579,6 +605,7 @@ static void user(void)
 	tap_is(st.st_mode & 07777, 0777, "takes the bits away");
 	make("plain");
 	tap_is(as_nobody(plain), 0, "any user, without lockable memory: READ and WRITE, but no parameter");
+	tap_is(as_nobody(sandboxed), 0, "but not in a sandbox without ioctls of devices");
 	make("plain");
 	tap_is(as_nobody(contained), 0, "so in a container with the nodes only");
 }
