@@ -34,7 +34,6 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/wait.h>
-#include <linux/xarray.h>
 
 #include "fake_nvidia.h"
 #include "nv-p2p.h"
@@ -141,12 +140,17 @@ static struct {
 static atomic64_t calls[FAKE_NVIDIA_NR_CALLS], calls_ok[FAKE_NVIDIA_NR_CALLS];
 
 /*
- * Table addresses that are no longer valid: what became of the last table at each address, so that
- * a late put can be told from a wrong one. The value is the table's va and a bit.
+ * What became of the last tables that are no longer valid, so that a late put can be told from a wrong
+ * one. Meanwhile an address may have been that of other tables.
  */
-static DEFINE_XARRAY(retired);
-#define RETIRED_BY_PUT		0
-#define RETIRED_BY_CALLBACK	1
+enum retired { RETIRED_BY_PUT, RETIRED_BY_CALLBACK };
+
+static struct {
+	struct nvidia_p2p_page_table *table;
+	u64 va;
+	enum retired how;
+} retired[4096];
+static u64 nr_retired;
 
 static dev_t fake_dev;
 static struct class *fake_class;
@@ -400,23 +404,22 @@ static void pin_put(struct pin *p)
 }
 
 /* Ends a pin, after its callback or by a put. */
-static void pin_end(struct pin *p, unsigned int how)
+static void pin_end(struct pin *p, enum retired how)
 {
 	struct gpu_range *r = p->range;
 	struct mapping *m, *next;
-	u32 i;
+	u32 i = nr_retired++ % ARRAY_SIZE(retired);
 
 	lockdep_assert_held(&fake_lock);
+	retired[i].table = p->table;
+	retired[i].va = p->va;
+	retired[i].how = how;
 	if (!list_empty(&p->mappings) && !p->excused)
 		misuse("pin of %#llx ends with mappings", p->va);
 	list_for_each_entry_safe(m, next, &p->mappings, in_pin)
 		mapping_drop(m);
 	if (!p->table_gone)
 		table_drop(p);
-	/* Failure only makes a later misuse look like another one. */
-	xa_store(&retired, (unsigned long)p->table / sizeof(u64),
-		 xa_mk_value(p->va / PAGE << 1 | how), GFP_KERNEL);
-
 	hash_del(&p->hash);
 	list_del(&p->in_range);
 	for (i = p->first; i < p->first + p->npages; i++) {
@@ -568,7 +571,6 @@ static int do_get(u64 va, u64 len, struct nvidia_p2p_page_table **table, bool pe
 	if (ret)
 		goto fail;
 	stats.tables++;
-	xa_erase(&retired, (unsigned long)p->table / sizeof(u64));
 
 	INIT_LIST_HEAD(&p->mappings);
 	p->refs = 1;
@@ -619,16 +621,19 @@ static struct mapping *mapping_of(struct nvidia_p2p_dma_mapping *given)
 /* A put of a table that is not there. */
 static int put_retired(u64 va, struct nvidia_p2p_page_table *table, bool persistent)
 {
-	void *entry = xa_load(&retired, (unsigned long)table / sizeof(u64));
-	unsigned long v = entry ? xa_to_value(entry) : 0;
+	u64 at, oldest = nr_retired - min_t(u64, nr_retired, ARRAY_SIZE(retired));
 
-	if (!entry || v >> 1 != va / PAGE) {
-		misuse("put of %#llx with an unknown page table", va);
+	for (at = nr_retired; at-- > oldest;) {
+		u32 i = at % ARRAY_SIZE(retired);
+
+		if (retired[i].table != table || retired[i].va != va)
+			continue;
+		if (retired[i].how == RETIRED_BY_CALLBACK && !persistent)
+			return 0;
+		misuse("second put of %#llx", va);
 		return -EINVAL;
 	}
-	if ((v & 1) == RETIRED_BY_CALLBACK && !persistent)
-		return 0;
-	misuse("second put of %#llx", va);
+	misuse("put of %#llx with an unknown page table", va);
 	return -EINVAL;
 }
 
@@ -1480,7 +1485,6 @@ static void __exit fake_exit(void)
 		pin_end(p, RETIRED_BY_PUT);
 	}
 	mutex_unlock(&fake_lock);
-	xa_destroy(&retired);
 }
 module_exit(fake_exit);
 
