@@ -56,7 +56,6 @@ typedef struct {
 GByteArray *g_byte_array_new(void);
 GByteArray *g_byte_array_set_size(GByteArray *array, unsigned int length);
 
-void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t, void (*)(unsigned int, void *), void *);
 void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t,
 					   void (*)(struct qemu_plugin_tb *, void *), void *);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
@@ -80,7 +79,6 @@ void qemu_plugin_outs(const char *);
 __attribute__((visibility("default"))) int qemu_plugin_version = 7;
 
 static struct qemu_plugin_scoreboard *score;
-static struct qemu_plugin_register *rax;
 /* Text whose instructions are counted apart. */
 static uint64_t apart_start, apart_end;
 
@@ -174,13 +172,31 @@ static void set_apart(uint64_t from)
 	memcpy(&apart_end, bytes->data + 8, 8);
 }
 
+/* The register rax, which is the same for all CPUs. */
+static struct qemu_plugin_register *rax(void)
+{
+	static struct qemu_plugin_register *found;
+	qemu_plugin_reg_descriptor *descriptor;
+	GArray *registers;
+	unsigned int i;
+
+	if (found)
+		return found;
+	registers = qemu_plugin_get_registers();
+	descriptor = (void *)registers->data;
+	for (i = 0; i < registers->len; i++)
+		if (!strcmp(descriptor[i].name, "rax"))
+			found = descriptor[i].handle;
+	return found;
+}
+
 static void asked(unsigned int vcpu, void *what)
 {
 	GByteArray *bytes = g_byte_array_new();
 	uint64_t address = 0;
 
 	(void)vcpu;
-	if (!rax || !qemu_plugin_read_register(rax, bytes) || bytes->len < 8)
+	if (!rax() || !qemu_plugin_read_register(rax(), bytes) || bytes->len < 8)
 		return qemu_plugin_outs("count: no register rax\n");
 	memcpy(&address, bytes->data, 8);
 	switch ((uintptr_t)what) {
@@ -259,19 +275,6 @@ static void translated(struct qemu_plugin_tb *tb, void *unused)
 	}
 }
 
-static void vcpu_born(unsigned int vcpu, void *unused)
-{
-	GArray *registers = qemu_plugin_get_registers();
-	qemu_plugin_reg_descriptor *descriptor = (void *)registers->data;
-	unsigned int i;
-
-	(void)vcpu;
-	(void)unused;
-	for (i = 0; i < registers->len; i++)
-		if (!strcmp(descriptor[i].name, "rax"))
-			rax = descriptor[i].handle;
-}
-
 __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id,
 							       const qemu_info_t *info, int argc,
 							       char **argv)
@@ -282,7 +285,6 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
 		profile_path = strdup(argv[0] + 8);
 		profile = qemu_plugin_scoreboard_new(SLOTS * sizeof(uint64_t));
 	}
-	qemu_plugin_register_vcpu_init_cb(id, vcpu_born, NULL);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated, NULL);
 	return 0;
 }
