@@ -725,7 +725,7 @@ fn look_for_path(driver: &Driver, request: &Request) -> Result<Route, path::Refu
     let buffer: &BufferRef = request.busy.buffer();
     let binding = buffer.binding().map_err(|_| path::Refusal::NoGpu)?;
     if let Some(peers) = path::callback(&driver.vendors, &request.file)? {
-        for peer in &peers {
+        for peer in &peers.functions {
             binding.map_for(peer).map_err(|e| {
                 mapping_failed(driver);
                 path::Refusal::Mapping {
@@ -736,7 +736,7 @@ fn look_for_path(driver: &Driver, request: &Request) -> Result<Route, path::Refu
         }
         return Ok(Route {
             way: Way::Callback,
-            scheduled: false,
+            scheduled: peers.scheduled,
         });
     }
     let gpu = path::Gpu::of(binding.first_byte().map_err(|_| path::Refusal::NoGpu)?)?;

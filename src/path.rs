@@ -274,15 +274,25 @@ pub(crate) struct Route {
     pub(crate) scheduled: bool,
 }
 
+/// What does the DMA for a file whose data goes through hooks.
+pub(crate) struct Peers {
+    /// As far as they are known.
+    pub(crate) functions: KVec<Function>,
+    /// A disk on the way has an I/O scheduler.
+    pub(crate) scheduled: bool,
+}
+
 /// The PCI functions that do the DMA for a disk whose driver, or the drivers of all disks that it is
 /// made of, have our tables. `None` when there is one that has not. May sleep.
-fn hooked(vendors: &Vendors, disk: &Disk) -> Result<Option<KVec<Function>>, Refusal> {
+fn hooked(vendors: &Vendors, disk: &Disk) -> Result<Option<Peers>, Refusal> {
     let mut functions = KVec::new();
+    let mut scheduled = false;
     let mut disks = KVec::new();
     disks.push(disk.clone(), GFP_KERNEL)?;
     let mut next = 0;
     while let Some(disk) = disks.get(next).cloned() {
         next += 1;
+        scheduled |= disk.has_scheduler();
         if vendors.serve_disk(&disk) {
             if let Some(function) = disk.pci_function() {
                 functions.push(function, GFP_KERNEL)?;
@@ -297,27 +307,29 @@ fn hooked(vendors: &Vendors, disk: &Disk) -> Result<Option<KVec<Function>>, Refu
             disks.push(member, GFP_KERNEL)?;
         }
     }
-    Ok(Some(functions))
+    Ok(Some(Peers {
+        functions,
+        scheduled,
+    }))
 }
 
-/// Whether a file's data goes through hooks, and then by which PCI functions, as far as they are
-/// known. May sleep.
-pub(crate) fn callback(
-    vendors: &Vendors,
-    file: &IoFile,
-) -> Result<Option<KVec<Function>>, Refusal> {
+/// Whether a file's data goes through hooks, and then by which peers. May sleep.
+pub(crate) fn callback(vendors: &Vendors, file: &IoFile) -> Result<Option<Peers>, Refusal> {
     if params::p2pdma() == P2pdma::Only || vendors.is_empty() {
         return Ok(None);
     }
-    let functions = if vendors.serve_file_system(file) {
-        Some(KVec::new())
+    let peers = if vendors.serve_file_system(file) {
+        Some(Peers {
+            functions: KVec::new(),
+            scheduled: false,
+        })
     } else {
         match Disk::of_file(file) {
             Some(disk) => hooked(vendors, &disk)?,
             None => None,
         }
     };
-    if functions.is_some() {
+    if peers.is_some() {
         let magic = file.file_system_magic();
         if !file.is_block_device() && file.is_dax() {
             return Err(Refusal::Dax);
@@ -328,7 +340,7 @@ pub(crate) fn callback(
             _ => (),
         }
     }
-    Ok(functions)
+    Ok(peers)
 }
 
 /// Whether data can go between a file and a GPU by P2PDMA. May sleep.

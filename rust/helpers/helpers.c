@@ -51,11 +51,12 @@ void nvfs_helper_init_sync_kiocb(struct kiocb *iocb, struct file *file)
 	init_sync_kiocb(iocb, file);
 }
 
-void nvfs_helper_kiocb_set_apart(struct kiocb *iocb)
+void nvfs_helper_kiocb_set_apart(struct kiocb *iocb, bool privileged)
 {
-	iocb->ki_ioprio = IOPRIO_PRIO_VALUE_HINT(IOPRIO_PRIO_CLASS(iocb->ki_ioprio),
-						 IOPRIO_PRIO_LEVEL(iocb->ki_ioprio),
-						 NVFS_IOPRIO_SHADOW);
+	unsigned int class = privileged ? IOPRIO_CLASS_RT : IOPRIO_PRIO_CLASS(iocb->ki_ioprio);
+	unsigned int level = privileged ? IOPRIO_NR_LEVELS - 1 : IOPRIO_PRIO_LEVEL(iocb->ki_ioprio);
+
+	iocb->ki_ioprio = IOPRIO_PRIO_VALUE_HINT(class, level, NVFS_IOPRIO_SHADOW);
 }
 
 void nvfs_helper_kiocb_start_write(struct kiocb *iocb)

@@ -31,7 +31,8 @@ bool nvfs_helper_is_x86(void);
 
 /* linux/fs.h */
 void nvfs_helper_init_sync_kiocb(struct kiocb *iocb, struct file *file);
-void nvfs_helper_kiocb_set_apart(struct kiocb *iocb);
+/* From all but other shadow memory; `privileged`: also from programs that set the same hint. */
+void nvfs_helper_kiocb_set_apart(struct kiocb *iocb, bool privileged);
 void nvfs_helper_kiocb_start_write(struct kiocb *iocb);
 void nvfs_helper_kiocb_end_write(struct kiocb *iocb);
 bool nvfs_helper_file_may_be_read(struct file *file);

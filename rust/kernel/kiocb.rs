@@ -72,7 +72,10 @@ enum Place {
         scheduled: bool,
     },
     User(usize),
-    Shadow(Lent),
+    Shadow {
+        memory: Lent,
+        scheduled: bool,
+    },
 }
 
 impl Segment {
@@ -101,12 +104,12 @@ impl Segment {
         }
     }
 
-    /// Shadow memory.
+    /// Shadow memory, for a disk that has an I/O scheduler or not.
     #[inline]
-    pub fn shadow(memory: Lent) -> Self {
+    pub fn shadow(memory: Lent, scheduled: bool) -> Self {
         Self {
             len: memory.len(),
-            place: Place::Shadow(memory),
+            place: Place::Shadow { memory, scheduled },
         }
     }
 
@@ -181,11 +184,11 @@ unsafe fn start(
                 unsafe { (*iocb).ki_ioprio = priority };
             }
         }
-        Place::Shadow(memory) => {
+        Place::Shadow { memory, scheduled } => {
             memory.iterate(write, &mut iter);
             // Hooks do not take requests that have other memory, too.
             // SAFETY: The iocb is ours until the operation is called.
-            unsafe { bindings::nvfs_helper_kiocb_set_apart(iocb) };
+            unsafe { bindings::nvfs_helper_kiocb_set_apart(iocb, !*scheduled) };
         }
         Place::User(address) => {
             // SAFETY: Any address will do.
@@ -202,7 +205,7 @@ unsafe fn start(
             }
             // Hooks do not take requests that have other memory, too.
             // SAFETY: The iocb is ours until the operation is called.
-            unsafe { bindings::nvfs_helper_kiocb_set_apart(iocb) };
+            unsafe { bindings::nvfs_helper_kiocb_set_apart(iocb, false) };
         }
     }
 

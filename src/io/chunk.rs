@@ -67,11 +67,13 @@ enum Place {
         ask: u64,
         scheduled: bool,
     },
-    /// The chunk, in the shadow memory at a user address; `on_disk`: of a file on a local disk.
+    /// The chunk, in the shadow memory at a user address; `on_disk`: of a file on a local disk, with
+    /// an I/O scheduler or not.
     Shadow {
         address: u64,
         chunk: Chunk,
         on_disk: bool,
+        scheduled: bool,
     },
 }
 
@@ -108,6 +110,7 @@ impl Part {
                     address: request.cpuvaddr,
                     chunk,
                     on_disk: block::sequence_of(file).is_some(),
+                    scheduled: route.scheduled,
                 };
                 let looks_sparse = request.direction == Direction::Read
                     && !file.is_block_device()
@@ -151,6 +154,7 @@ impl Part {
                 address,
                 chunk,
                 on_disk,
+                scheduled,
             } => {
                 binding.window.open(&chunk);
                 let len = usize::try_from(chunk.len).map_err(|_| EINVAL)?;
@@ -159,7 +163,7 @@ impl Part {
                 if on_disk {
                     let at = usize::try_from(chunk.at).map_err(|_| EINVAL)?;
                     let memory = buffer.shadow().lend(&SHADOWS, buffer, at, len)?;
-                    return Ok(Segment::shadow(memory));
+                    return Ok(Segment::shadow(memory, scheduled));
                 }
                 let address = address.checked_add(chunk.at).ok_or(EINVAL)?;
                 let address = usize::try_from(address).map_err(|_| EINVAL)?;
@@ -300,6 +304,7 @@ impl Kept {
                     address: 0,
                     chunk,
                     on_disk: false,
+                    scheduled: false,
                 }
             } else {
                 Place::Gpu {
