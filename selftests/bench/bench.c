@@ -653,7 +653,7 @@ static void scaling_row(const char *what, int n)
 	unsigned int i, round;
 	bool good = true;
 
-	for (round = 0; round < 4; round++) {
+	for (round = 0; round < 20; round++) {
 		uint64_t kernel;
 
 		pthread_barrier_init(&barrier, NULL, n + 1);

@@ -10,6 +10,8 @@ load_modules
 [ -z "$PROFILE" ] || grep -v ' [bBdDrR] ' /proc/kallsyms | dd of="$NVME_RAW" bs=1M conv=fsync 2> /dev/null
 tap bench $disk $(echo "${PARTS:-p2pdma-quick,callback-quick}" | tr , " ")
 if [ "$NVME" ]; then
+	# As drives with several queues have it; this one has a queue for the one CPU.
+	for disk in /sys/block/nvme*/queue/scheduler; do echo none > "$disk"; done
 	tap bench "$NVME_MD0" ref-quick nvme
 	check "ext4 is mounted" mount_ext4
 	dd if=/dev/zero of=/mnt/ext4/file bs=1M count=2 conv=fsync 2> /dev/null
