@@ -626,7 +626,7 @@ struct worker {
 	bool good;
 };
 
-enum { WORKER_OPS = 1000 };
+enum { WORKER_OPS = 1000, ROUNDS = 20 };
 
 static void *work(void *data)
 {
@@ -653,7 +653,7 @@ static void scaling_row(const char *what, int n)
 	unsigned int i, round;
 	bool good = true;
 
-	for (round = 0; round < 20; round++) {
+	for (round = 0; round < ROUNDS; round++) {
 		uint64_t kernel;
 
 		pthread_barrier_init(&barrier, NULL, n + 1);
@@ -665,9 +665,13 @@ static void scaling_row(const char *what, int n)
 			pthread_create(&workers[i].thread, NULL, work, &workers[i]);
 		}
 		pthread_barrier_wait(&barrier);
+		if (profiled && round == ROUNDS - 1)
+			COUNTER_ASK(COUNTER_PROFILE_BEGIN, &before);
 		COUNTER_ASK(COUNTER_READ, &before);
 		pthread_barrier_wait(&barrier);
 		COUNTER_ASK(COUNTER_READ, &after);
+		if (profiled && round == ROUNDS - 1)
+			COUNTER_ASK(COUNTER_PROFILE_END, &before);
 		for (i = 0; i < (unsigned int)n; i++) {
 			pthread_join(workers[i].thread, NULL);
 			good &= workers[i].good;
@@ -682,8 +686,8 @@ static void scaling_row(const char *what, int n)
 	gpu_free(&gpu, va);
 	tap_ok(good, "%s: %d CPUs at once: %llu instructions", what, n, (unsigned long long)least);
 	printf("bench: {\"what\": \"%s\", \"op\": \"read by %d\", \"size\": 4096, \"shadow\": 65536, "
-	       "\"disk\": \"%s\", \"cpus\": %d, \"kernel\": %llu, \"most\": %llu}\n", what, n, disk_kind,
-	       cpus, (unsigned long long)least, (unsigned long long)most);
+	       "\"disk\": \"%s\", \"cpus\": %d, \"ops\": %u, \"kernel\": %llu, \"most\": %llu}\n", what, n,
+	       disk_kind, cpus, n * WORKER_OPS, (unsigned long long)least, (unsigned long long)most);
 }
 
 /* --- The parts. */
