@@ -4,5 +4,5 @@
 
 check "the disk is there" lend_to_bench_disk "$PCI_XFS"
 load_modules
-tap bench /dev/bench_disk0 check=1216:1592
+tap bench /dev/bench_disk0 check=1191:1308
 check "nvidia-fs can be unloaded" unload_modules
