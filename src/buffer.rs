@@ -500,13 +500,13 @@ impl dma_ops::Target for Buffer {
 
     fn started(&self, at: usize, len: usize) {
         if let Some(binding) = self.binding.as_ref() {
-            binding.window.mark(at, len, true);
+            binding.window.mark(at, len);
         }
     }
 
     fn failed(&self, at: usize, len: usize) {
         if let Some(binding) = self.binding.as_ref() {
-            binding.window.mark(at, len, false);
+            binding.window.refuse(at, len);
         }
     }
 
@@ -533,7 +533,7 @@ impl dma_ops::Target for Buffer {
 
     fn remote(&self) -> Option<[u8; dma_ops::REMOTE_LEN]> {
         let binding = self.binding.as_ref()?;
-        let (start, len) = binding.window.span();
+        let (start, len) = binding.window.chunk();
         self.rdma
             .get()
             .at(binding.range.pinned_start().checked_add(start)?, len)

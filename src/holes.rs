@@ -5,6 +5,8 @@
 //!
 //! Contract sections 8.4 and 10.4.
 
+use crate::geometry::BLOCK;
+
 /// The most regions that the meta block has room for.
 pub(crate) const MAX_REGIONS: usize = 768;
 
@@ -13,6 +15,22 @@ pub(crate) const MAX_REGIONS: usize = 768;
 pub(crate) struct Region {
     pub(crate) start: u16,
     pub(crate) blocks: u16,
+}
+
+impl Region {
+    /// The whole blocks that are just these bytes of a chunk, of which the file has `end`: the last
+    /// block may be cut short by that.
+    pub(crate) fn of_bytes(bytes: core::ops::Range<u64>, end: u64) -> Option<Self> {
+        let whole = bytes.start % BLOCK == 0 && (bytes.end % BLOCK == 0 || bytes.end >= end);
+        if !whole {
+            return None;
+        }
+        let (start, end) = (bytes.start / BLOCK, bytes.end.div_ceil(BLOCK));
+        Some(Self {
+            start: u16::try_from(start).ok()?,
+            blocks: u16::try_from(end.checked_sub(start)?).ok()?,
+        })
+    }
 }
 
 /// The words of 64 bits that `count` bits from bit `first` on are in, and a mask of them for each.

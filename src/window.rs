@@ -10,8 +10,7 @@ use crate::{
     geometry::Chunk,
     holes::{
         words,
-        Clear,
-        Region, //
+        Clear, //
     },
 };
 use kernel::{
@@ -31,16 +30,55 @@ use kernel::{
 /// against the pinned memory like any other.
 pub(crate) struct Window {
     base: Atomic<u64>,
-    /// The chunk's first block of the shadow memory, and, from bit 32 on, how many it has.
+    /// See [`Span`].
     span: Atomic<u64>,
-    /// A bit for each block of the shadow memory: an address was handed out.
+    /// A bit for each unit of the shadow memory: an address was handed out.
     started: KVec<Atomic<u64>>,
+}
+
+/// What of a file may be a hole by itself, if that is less than a block.
+const SECTOR: u64 = 512;
+
+/// The chunk of a window, as one number: its first block of the shadow memory, from bit 32 on how
+/// many it has, and two flags.
+#[derive(Clone, Copy)]
+struct Span(u64);
+
+/// Units are sectors, not blocks.
+const FINE: u64 = 1 << 63;
+/// An address was asked for in vain.
+const REFUSED: u64 = 1 << 62;
+
+impl Span {
+    fn first(self) -> u64 {
+        self.0 & u64::from(u32::MAX)
+    }
+
+    fn blocks(self) -> u64 {
+        (self.0 & !(FINE | REFUSED)) >> 32
+    }
+
+    /// The bytes of a unit.
+    fn unit(self) -> u64 {
+        if self.0 & FINE != 0 {
+            SECTOR
+        } else {
+            BLOCK
+        }
+    }
+
+    /// The units of the chunk's first `len` bytes: the first one, and how many.
+    fn units(self, len: u64) -> (usize, usize) {
+        let len = len.min(self.blocks() * BLOCK);
+        let first = self.first() * BLOCK / self.unit();
+        (first as usize, len.div_ceil(self.unit()) as usize)
+    }
 }
 
 impl Window {
     /// For `len` bytes of shadow memory. May sleep. Fails with `ENOMEM`.
     pub(crate) fn new(len: u64) -> Result<Self> {
-        let words = usize::try_from(len.div_ceil(BLOCK * 64)).map_err(|_| ENOMEM)?;
+        let words = usize::try_from(len.div_ceil(SECTOR * 64)).map_err(|_| ENOMEM)?;
         let mut started = KVec::with_capacity(words, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..words {
             started.push(Atomic::new(0), GFP_KERNEL_ACCOUNT)?;
@@ -52,49 +90,59 @@ impl Window {
         })
     }
 
-    /// Moves it to a chunk of which nothing was done yet.
-    pub(crate) fn open(&self, chunk: &Chunk) {
+    /// Moves it to a chunk of which nothing was done yet. `fine`: less than a block of it may be a
+    /// hole.
+    pub(crate) fn open(&self, chunk: &Chunk, fine: bool) {
         // Both are multiples of a block inside the shadow memory, of at most 4096 blocks.
-        let (first, blocks) = (chunk.at / BLOCK, chunk.len / BLOCK);
+        let span = Span(chunk.at / BLOCK | (chunk.len / BLOCK) << 32 | if fine { FINE } else { 0 });
         self.span.store(0, Relaxed);
         self.base.store(chunk.base, Relaxed);
-        self.change(first as usize, blocks as usize, |word, mask| word & !mask);
-        self.span.store(first | blocks << 32, Release);
+        let (first, count) = span.units(chunk.len);
+        self.change(first, count, |word, mask| word & !mask);
+        self.span.store(span.0, Release);
     }
 
-    /// The chunk's first block, and how many it has.
     #[inline]
-    fn blocks(&self) -> (u64, u64) {
-        let span = self.span.load(Acquire);
-        (span & u64::from(u32::MAX), span >> 32)
+    fn span(&self) -> Span {
+        Span(self.span.load(Acquire))
     }
 
     /// Where `len` bytes of shadow memory from byte `at` on are, in bytes from the start of the
     /// pinned memory. `None` unless all are in the chunk.
     pub(crate) fn locate(&self, at: usize, len: usize) -> Option<u64> {
-        let (first, blocks) = self.blocks();
+        let span = self.span();
         let at = at as u64;
         let end = at.checked_add(len as u64)?;
-        if at < first * BLOCK || end > (first + blocks) * BLOCK {
+        if at < span.first() * BLOCK || end > (span.first() + span.blocks()) * BLOCK {
             return None;
         }
         self.base.load(Relaxed).checked_add(at)
     }
 
-    /// Marks the blocks of `len` bytes from byte `at` on.
-    pub(crate) fn mark(&self, at: usize, len: usize, started: bool) {
-        let Some(end) = at.checked_add(len) else {
-            return;
-        };
-        let first = at / BLOCK as usize;
-        let count = end.div_ceil(BLOCK as usize) - first;
-        self.change(first, count, |word, mask| {
-            if started {
-                word | mask
-            } else {
-                word & !mask
-            }
-        });
+    /// Addresses were handed out for `len` bytes from byte `at` on.
+    pub(crate) fn mark(&self, at: usize, len: usize) {
+        let (first, count) = self.units(at, len);
+        self.change(first, count, |word, mask| word | mask);
+    }
+
+    /// These bytes will not be moved. A driver may not heed that, so it is remembered even if it asks
+    /// once more.
+    pub(crate) fn refuse(&self, at: usize, len: usize) {
+        let mut old = self.span.load(Relaxed);
+        while let Err(now) = self.span.cmpxchg(old, old | REFUSED, Full) {
+            old = now;
+        }
+        let (first, count) = self.units(at, len);
+        self.change(first, count, |word, mask| word & !mask);
+    }
+
+    /// The units that bytes are in: the first one, and how many.
+    #[inline]
+    fn units(&self, at: usize, len: usize) -> (usize, usize) {
+        let unit = self.span().unit() as usize;
+        let first = at / unit;
+        let end = at.saturating_add(len).div_ceil(unit);
+        (first, end.saturating_sub(first))
     }
 
     fn change(&self, first: usize, count: usize, change: impl Fn(u64, u64) -> u64) {
@@ -116,39 +164,48 @@ impl Window {
         }
     }
 
-    /// Whether all blocks of the chunk's first `len` bytes were marked.
+    /// Whether all of the chunk's first `len` bytes were marked, and none was refused.
     #[inline]
     pub(crate) fn is_done(&self, len: u64) -> bool {
-        let (first, blocks) = self.blocks();
-        let blocks = len.div_ceil(BLOCK).min(blocks);
-        words(first as usize, blocks as usize).all(|(index, mask)| {
-            self.started
-                .get(index)
-                .is_none_or(|word| word.load(Relaxed) & mask == mask)
-        })
+        let span = self.span();
+        let (first, count) = span.units(len);
+        span.0 & REFUSED == 0
+            && words(first, count).all(|(index, mask)| {
+                self.started
+                    .get(index)
+                    .is_none_or(|word| word.load(Relaxed) & mask == mask)
+            })
     }
 
-    /// The runs of blocks of the chunk's first `len` bytes that were not marked, relative to the
-    /// chunk's start.
-    pub(crate) fn untouched(&self, len: u64) -> impl Iterator<Item = Region> + '_ {
-        let (first, blocks) = self.blocks();
-        let blocks = len.div_ceil(BLOCK).min(blocks);
+    /// Whether some of it was refused.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.span().0 & REFUSED != 0
+    }
+
+    /// The runs of bytes among the chunk's first `len` that were not marked, relative to the chunk's
+    /// start; in whole units, also behind `len`.
+    pub(crate) fn untouched(&self, len: u64) -> impl Iterator<Item = core::ops::Range<u64>> + '_ {
+        let span = self.span();
+        let (first, count) = span.units(len);
         let word = |index: usize| match self.started.get(index) {
             Some(word) => word.load(Relaxed),
             None => u64::MAX,
         };
-        Clear::new(word, first as usize, blocks as usize)
+        Clear::new(word, first, count).map(move |region| {
+            let start = u64::from(region.start) * span.unit();
+            start..start + u64::from(region.blocks) * span.unit()
+        })
     }
 
     /// Where the chunk is, in bytes from the start of the pinned memory, and its bytes.
-    pub(crate) fn span(&self) -> (u64, u64) {
-        let (first, blocks) = self.blocks();
-        let start = self.base.load(Relaxed).saturating_add(first * BLOCK);
-        (start, blocks * BLOCK)
+    pub(crate) fn chunk(&self) -> (u64, u64) {
+        let span = self.span();
+        let start = self.base.load(Relaxed).saturating_add(span.first() * BLOCK);
+        (start, span.blocks() * BLOCK)
     }
 
     /// Where the chunk begins in the shadow memory, in bytes.
     pub(crate) fn start(&self) -> u64 {
-        self.blocks().0 * BLOCK
+        self.span().first() * BLOCK
     }
 }

@@ -4,6 +4,7 @@
  * counters, against what the file's blocks say (contract 8.4, 10.4).
  *
  * usage: holes DIRECTORY
+ *        holes small DIRECTORY		of a file system with blocks of 1 KiB
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -240,6 +241,73 @@ static void test(struct nvfs_buffer *buf, enum kinds kinds, const char *what, un
 	}
 }
 
+/* ---- blocks of 1 KiB ---- */
+
+#define KIB1	1024
+
+/* `map`: a letter for each KiB of the file: `d` data, `.` a hole. */
+static const struct {
+	const char *what, *map;
+	long result;
+	struct nvfs_hole hole;
+} small[] = {
+	{ "a dense file", "dddddddddddd", 12288, { 0, 0 } },
+	{ "a dense file of 5 KiB", "ddddd", 5120, { 0, 0 } },
+	{ "a hole of a block", "dddd....dddd", 12288, { 1, 1 } },
+	{ "a hole of two blocks at the end", "dddd........", 12288, { 1, 2 } },
+	{ "a hole that ends with the file", "dddd.", 5120, { 1, 1 } },
+	{ "a hole in a block", "d.dddddddddd", -EIO, { 0, 0 } },
+	{ "a hole that begins in a block", "ddd.....dddd", -EIO, { 0, 0 } },
+	{ "a hole that ends in a block", "dddd.....ddd", -EIO, { 0, 0 } },
+	{ "a hole in the last block", "ddddd.", -EIO, { 0, 0 } },
+};
+
+/* Only a hole of whole blocks can be told; of any other the GPU would have what was there before. */
+static void test_small(struct nvfs_buffer *buf, unsigned int which, bool async)
+{
+	const char *map = small[which].map, *what = small[which].what;
+	size_t n = strlen(map), i;
+	bool right = true;
+	char path[256];
+	long result;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/small", directory);
+	unlink(path);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	if (fd < 0 || ftruncate(fd, n * KIB1))
+		tap_bail("%s: %s", path, strerror(errno));
+	for (i = 0; i < n; i++)
+		if (map[i] == 'd' && pwrite(fd, memory + i * KIB1, KIB1, i * KIB1) != KIB1)
+			tap_bail("%s: %s", path, strerror(errno));
+	if (fsync(fd) || close(fd) || (fd = open(path, O_RDWR | O_DIRECT)) < 0)
+		tap_bail("%s: %s", path, strerror(errno));
+	memset(buf->meta, 0xee, sizeof(*buf->meta));
+	buf->meta->end_fence_val = 0;
+	if (gpu_set(&gpu, buf->gpu_va, 0xa5, 16384))
+		tap_bail("no GPU");
+	if (async) {
+		result = nvfs_submit(buf, NVFS_IOCTL_READ, fd, 0, 16384, 0);
+		result = result < 0 ? result : nvfs_wait(buf);
+	} else {
+		result = nvfs_read(buf, fd, 0, 16384, 0);
+	}
+	what = async ? "async" : "sync";
+	tap_is(result, small[which].result, "%s: %s, %s", directory, small[which].what, what);
+	if (small[which].hole.npages)
+		tap_ok(buf->meta->nholes == 1 && buf->meta->state == 1 &&
+		       !memcmp(buf->meta->hole, &small[which].hole, sizeof(small[which].hole)),
+		       "%s: and is told, %s", small[which].what, what);
+	if (result > 0) {
+		gpu_read(&gpu, buf->gpu_va, seen, 16384);
+		for (i = 0; i < n; i++)
+			right &= map[i] == 'd' ? !memcmp(seen + i * KIB1, memory + i * KIB1, KIB1) :
+						 seen[i * KIB1] == (char)0xa5;
+		tap_ok(right, "%s: the bytes are right, %s", small[which].what, what);
+	}
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	struct nvfs_buffer buf = { 0 };
@@ -249,10 +317,18 @@ int main(int argc, char **argv)
 	node = nvfs_open(0, O_RDWR);
 	memory = aligned_alloc(BLOCK, SIZE);
 	seen = aligned_alloc(BLOCK, SIZE);
-	if (argc != 2 || node < 0 || gpu_open(&gpu, 0) || gpu_info(&gpu, &info) || !memory || !seen)
+	if (argc < 2 || node < 0 || gpu_open(&gpu, 0) || gpu_info(&gpu, &info) || !memory || !seen)
 		tap_bail("usage: %s DIRECTORY", argv[0]);
 	directory = argv[1];
 	pattern_fill(memory, SIZE, SEED, 0);
+	if (argc == 3) {
+		directory = argv[2];
+		begin(&buf, MIB, 0);
+		for (seed = 0; seed < 2 * sizeof(small) / sizeof(*small); seed++)
+			test_small(&buf, seed / 2, seed & 1);
+		end(&buf);
+		return tap_plan();
+	}
 
 	begin(&buf, 16 * MIB, 0);
 	comb(1, 0, 0);

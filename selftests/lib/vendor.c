@@ -58,7 +58,8 @@ static void *read_it(void *data)
 {
 	struct vendor *v = data;
 
-	v->result = nvfs_read(&v->buf, v->disk, 0, v->size, v->at);
+	v->result = v->write ? nvfs_write(&v->buf, v->disk, 0, v->size, v->at) :
+			       nvfs_read(&v->buf, v->disk, 0, v->size, v->at);
 	return NULL;
 }
 

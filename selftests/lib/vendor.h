@@ -26,7 +26,8 @@ struct vendor {
 	uint64_t dev;		/* the disk's PCI function, as in fake_storage_call */
 	char *cpu;		/* VENDOR_WINDOW of ordinary memory */
 	struct nvfs_buffer buf;
-	/* The read under way. */
+	/* The read under way, or write. */
+	bool write;
 	pthread_t thread;
 	uint64_t at;		/* its first byte in the buffer's GPU memory */
 	uint64_t size;
@@ -48,8 +49,9 @@ void vendor_forget(struct vendor *v);
 void vendor_beside(struct vendor *other, const struct vendor *v);
 
 /*
- * vendor_start: begins a read to a place in GPU memory, and waits until it is held; ends the
- * program when it never is. vendor_start_beside: also while another one's is held. vendor_end: lets it go on, and returns its result.
+ * vendor_start: begins a read to a place in GPU memory, or a write from there if `write` is set, and
+ * waits until it is held; ends the program when it never is. vendor_start_beside: also while another
+ * one's is held. vendor_end: lets it go on, and returns its result.
  */
 void vendor_start(struct vendor *v, uint64_t at, uint64_t size);
 void vendor_start_beside(struct vendor *v, uint64_t at, uint64_t size);

@@ -169,6 +169,23 @@ static void test_walks(uint64_t size, unsigned int runs)
 	tap_is(vendor_call_for(&v, UNMAP, 0, FAKE_STORAGE_DEV_NOT_PCI), 0, "for any device: 0");
 }
 
+/* A driver that does not heed a refusal has written what the shadow buffer has. */
+static void test_heedless(void)
+{
+	struct fake_storage_piece first;
+
+	v.write = true;
+	vendor_start(&v, 0, VENDOR_IO);
+	first = gpu_piece(0, PAGE);
+	build(FAKE_STORAGE_WRITE, 0, &first, 1);
+	tap_is(vendor_call_for(&v, START, 0, FAKE_STORAGE_DEV_NOT_PCI), 0, "a write is refused");
+	tap_is(v.call.status, -EIO, "with BLK_STS_IOERR");
+	tap_is(vendor_end(&v), -EIO, "and fails, though all of it is mapped afterwards");
+	vendor_start(&v, 0, VENDOR_IO);
+	tap_is(vendor_end(&v), VENDOR_IO, "the next one is good");
+	v.write = false;
+}
+
 static void test_buffer(bool scrambled)
 {
 	struct fake_storage_piece first;
@@ -188,6 +205,10 @@ static void test_buffer(bool scrambled)
 	vendor_start(&v, MIB + PAGE, MIDDLE);
 	test_walks(MIDDLE, 1);
 	tap_is(vendor_end(&v), MIDDLE, "a read into the middle of a GPU page is good");
+
+	/* After `test_refused` it would be tried again, for the function that is known now. */
+	if (scrambled)
+		test_heedless();
 
 	first = gpu_piece(0, PAGE);
 	build(FAKE_STORAGE_READ, 0, &first, 1);

@@ -18,7 +18,10 @@ use crate::{
         Chunk,
         BLOCK, //
     },
-    holes::MAX_REGIONS,
+    holes::{
+        Region,
+        MAX_REGIONS, //
+    },
     path::{
         Route,
         Way, //
@@ -74,6 +77,8 @@ enum Place {
         chunk: Chunk,
         on_disk: bool,
         scheduled: bool,
+        /// Its file system has blocks of less than 4 KiB.
+        fine: bool,
     },
 }
 
@@ -111,6 +116,7 @@ impl Part {
                     chunk,
                     on_disk: block::sequence_of(file).is_some(),
                     scheduled: route.scheduled,
+                    fine: !file.is_block_device() && file.block_size() < BLOCK,
                 };
                 let looks_sparse = request.direction == Direction::Read
                     && !file.is_block_device()
@@ -155,8 +161,9 @@ impl Part {
                 chunk,
                 on_disk,
                 scheduled,
+                fine,
             } => {
-                binding.window.open(&chunk);
+                binding.window.open(&chunk, fine);
                 let len = usize::try_from(chunk.len).map_err(|_| EINVAL)?;
                 // Where the block layer gets them as they are, pages need not be looked up in the
                 // process and pinned one by one. Drivers of network file systems may want just that.
@@ -200,30 +207,39 @@ impl Part {
         }
     }
 
+    /// Its memory was given to the file system as it is.
+    fn is_lent(&self) -> bool {
+        matches!(self.place, Place::Shadow { on_disk: true, .. })
+    }
+
     /// What it means that storage drivers did not take all, or may not have taken all.
     #[inline(never)]
     fn examine(&self, buffer: &Buffer, binding: &Binding, bytes: usize) -> Result<(usize, bool)> {
         let stats = &buffer.driver.stats;
         let mut told = bytes;
         let (mut regions, mut blocks) = (0, 0);
-        for region in binding.window.untouched(bytes as u64) {
-            // Of a buffer that was unmapped, the file system may have found other memory there.
-            if self.direction == Direction::Write || !buffer.may_continue() {
+        // What was refused may have been written from shadow memory, even if a later try was not.
+        if self.direction == Direction::Write && binding.window.is_refused() {
+            return Err(EIO);
+        }
+        for bytes in binding.window.untouched(told as u64) {
+            // Of a buffer that was unmapped, the file system may have found other memory there, where
+            // it looked pages up in the process.
+            if self.direction == Direction::Write || !(self.is_lent() || buffer.may_continue()) {
                 return Err(EIO);
             }
-            let start = u64::from(region.start) * BLOCK;
             if regions == MAX_REGIONS {
-                told = told.min(start as usize);
+                told = told.min(bytes.start as usize);
                 break;
             }
-            let at = binding.window.start() + start;
-            if !buffer
-                .shadow()
-                .is_zero(at as usize, usize::from(region.blocks) * BLOCK as usize)
-            {
+            let at = binding.window.start() + bytes.start;
+            let len = bytes.end - bytes.start;
+            if !buffer.shadow().is_zero(at as usize, len as usize) {
                 // The file system put data there by the CPU, or by DMA to host memory.
                 return Err(EIO);
             }
+            // The table has whole blocks. The last one may go on behind the end of the file.
+            let region = Region::of_bytes(bytes, told as u64).ok_or(EIO)?;
             binding.meta.hole(regions, region);
             regions += 1;
             blocks += u64::from(region.blocks);
@@ -259,6 +275,7 @@ pub(crate) struct Kept {
 const SHADOW: u32 = 1;
 const WRITE: u32 = 2;
 const SPARSE: u32 = 4;
+const LENT: u32 = 8;
 
 impl Kept {
     /// Nothing is under way.
@@ -277,6 +294,7 @@ impl Kept {
             (SHADOW, shadow),
             (WRITE, part.direction == Direction::Write),
             (SPARSE, part.looks_sparse),
+            (LENT, part.is_lent()),
         ];
         let bits = bits
             .iter()
@@ -303,8 +321,9 @@ impl Kept {
                 Place::Shadow {
                     address: 0,
                     chunk,
-                    on_disk: false,
+                    on_disk: bits & LENT != 0,
                     scheduled: false,
+                    fine: false,
                 }
             } else {
                 Place::Gpu {

@@ -180,6 +180,20 @@ proptest! {
         prop_assert_eq!(clear, wanted);
     }
 
+    /// A hole is told if it is of whole blocks, or ends behind the file.
+    #[test]
+    fn holes_are_whole_blocks(start in 0..64u64, len in 1..64u64, end in 0..130u64) {
+        let bytes = start * 512..(start + len) * 512;
+        let region = Region::of_bytes(bytes.clone(), end * 512);
+        let last = bytes.end % BLOCK == 0 || bytes.end >= end * 512;
+        prop_assert_eq!(region.is_some(), bytes.start % BLOCK == 0 && last);
+        if let Some(region) = region {
+            prop_assert_eq!(u64::from(region.start) * BLOCK, bytes.start);
+            let end = u64::from(region.start + region.blocks) * BLOCK;
+            prop_assert!(end >= bytes.end && end - bytes.end < BLOCK);
+        }
+    }
+
     /// The masks of all words together are just the bits of the range, each word once.
     #[test]
     fn masks_are_the_range(first in 0..2000usize, count in 0..2096usize) {
@@ -297,43 +311,54 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// What was marked, and not unmarked later, is no hole, whatever the pieces; what is outside
-    /// of the chunk is not found.
+    /// of the chunk is not found. Also if it has marks for sectors.
     #[test]
     fn a_window_is_its_chunk(
         blocks in 1..200u64,
         base in 0..1000u64,
         first in 0..200u64,
         count in 0..200u64,
-        marks in prop::collection::vec((0..200usize, 1..80usize, any::<bool>()), 0..8),
-        told in 0..200u64,
+        marks in prop::collection::vec((0..1600usize, 1..640usize, any::<bool>()), 0..8),
+        told in 0..1600u64,
+        fine in any::<bool>(),
     ) {
         let first = first % blocks;
         let count = count.min(blocks - first);
         alone(move || {
             let window = Window::new(blocks * BLOCK).unwrap();
             // Of the chunk before.
-            window.mark(0, (blocks * BLOCK) as usize, true);
+            window.mark(0, (blocks * BLOCK) as usize);
             let chunk = Chunk { base: base * GPU_PAGE, at: first * BLOCK, len: count * BLOCK };
-            window.open(&chunk);
-            let mut marked = vec![false; blocks as usize];
+            window.open(&chunk, fine);
+            // All in sectors, of which a block has eight.
+            let unit = if fine { 1 } else { 8 };
+            let mut marked = vec![false; 8 * blocks as usize];
+            let mut refused = false;
             for &(at, len, started) in &marks {
-                let end = (at + len).min(blocks as usize);
+                let end = (at + len).min(8 * blocks as usize);
                 if at < end {
-                    let block = BLOCK as usize;
-                    // The last one in part.
-                    window.mark(at * block, (end - at) * block - 512, started);
-                    marked[at..end].fill(started);
+                    let whole = at / unit * unit..end.next_multiple_of(unit);
+                    match started {
+                        true => window.mark(at * 512, (end - at) * 512 - 8),
+                        false => window.refuse(at * 512, (end - at) * 512 - 8),
+                    }
+                    marked[whole].fill(started);
+                    refused |= !started;
                 }
             }
-            let told = told.min(count);
+            let told = told.min(8 * count);
             let mut holes = vec![];
-            for region in window.untouched(told * BLOCK) {
-                holes.extend((region.start..region.start + region.blocks).map(u64::from));
+            for bytes in window.untouched(told * 512) {
+                assert!(bytes.start % 512 == 0 && bytes.end % 512 == 0 && bytes.start < bytes.end);
+                holes.extend(bytes.start / 512..bytes.end / 512);
             }
-            let wanted: Vec<u64> = (0..told).filter(|b| !marked[(first + b) as usize]).collect();
-            assert_eq!(window.is_done(told * BLOCK), wanted.is_empty());
+            let all = told.next_multiple_of(unit as u64);
+            let wanted: Vec<u64> =
+                (0..all).filter(|at| !marked[(8 * first + at) as usize]).collect();
+            assert_eq!(window.is_refused(), refused);
+            assert_eq!(window.is_done(told * 512), wanted.is_empty() && !refused);
             assert_eq!(holes, wanted);
-            assert_eq!(window.span(), (chunk.base + chunk.at, chunk.len));
+            assert_eq!(window.chunk(), (chunk.base + chunk.at, chunk.len));
             for at in 0..blocks {
                 let inside = at >= first && at < first + count;
                 let wanted = inside.then_some(chunk.base + at * BLOCK);
