@@ -66,8 +66,8 @@ struct List {
     first: *mut bindings::scatterlist,
     last: *mut bindings::scatterlist,
     entries: usize,
-    /// It is past its end mark.
-    grown: bool,
+    /// Null, or, past it, the entry that had the end mark.
+    end: *mut bindings::scatterlist,
 }
 
 impl List {
@@ -80,11 +80,13 @@ impl List {
         let entry = if self.last.is_null() {
             self.first
         // SAFETY: By the safety requirements `last` is an entry.
-        } else if !self.grown && unsafe { !bindings::nvfs_helper_sg_is_last(self.last) } {
+        } else if self.end.is_null() && unsafe { !bindings::nvfs_helper_sg_is_last(self.last) } {
             // SAFETY: As above; it is not the last.
             unsafe { bindings::nvfs_helper_sg_next(self.last) }
         } else if self.entries < MAX_ENTRIES {
-            self.grown = true;
+            if self.end.is_null() {
+                self.end = self.last;
+            }
             // SAFETY: By the safety requirements there is room for another entry behind it.
             unsafe {
                 bindings::nvfs_helper_sg_unmark_end(self.last);
@@ -125,6 +127,10 @@ impl List {
                 entry = bindings::nvfs_helper_sg_next(entry);
             }
         }
+        if !self.end.is_null() {
+            // SAFETY: It was the driver's last entry.
+            unsafe { bindings::nvfs_helper_sg_mark_end(self.end) };
+        }
         self.entries = 0;
     }
 }
@@ -162,7 +168,7 @@ pub(super) unsafe extern "C" fn blk_rq_map_sg<T: Target, F: Flavour>(
         first: sgl,
         last: null_mut(),
         entries: 0,
-        grown: false,
+        end: null_mut(),
     };
     // SAFETY: By the safety requirements.
     let usable = whole && !sgl.is_null() && unsafe { is_usable(request) };
