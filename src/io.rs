@@ -429,8 +429,8 @@ fn parts(
             break;
         }
         let outcome = match wait {
-            Wait::Whole => transfer(request, &part)?,
-            Wait::Killable => transfer_killable(request, count, &part)?,
+            Wait::Whole => transfer(driver, request, count, &part)?,
+            Wait::Killable => transfer_killable(driver, request, count, &part)?,
         };
         let buffer = request.busy.buffer();
         note_fallback(driver, buffer, &outcome);
@@ -472,8 +472,10 @@ fn mapping_failed(driver: &Driver) {
 }
 
 /// One part, to its end.
-fn transfer(request: &Request, part: &Part) -> Result<Outcome> {
-    let segment = part.open(request.busy.buffer())?;
+fn transfer(driver: &Driver, request: &Request, count: &Count, part: &Part) -> Result<Outcome> {
+    let segment = part
+        .open(request.busy.buffer())
+        .inspect_err(|_| driver.stats.count(count.tally.err))?;
     Ok(kiocb::transfer(
         &request.file,
         request.direction,
@@ -485,7 +487,12 @@ fn transfer(request: &Request, part: &Part) -> Result<Outcome> {
 /// One part, to its end or until a fatal signal. Then it fails with `EINTR`, and the transfer has
 /// all that it needs: the kiocb in the buffer holds buffer and file, and its completion ends it.
 #[inline(never)] // What it needs on the stack is not for others to make ready.
-fn transfer_killable(request: &mut Request, count: &Count, part: &Part) -> Result<Outcome> {
+fn transfer_killable(
+    driver: &Driver,
+    request: &mut Request,
+    count: &Count,
+    part: &Part,
+) -> Result<Outcome> {
     let buffer = request.busy.buffer().clone();
     count.store(&buffer);
     buffer.waiter.begin();
@@ -499,7 +506,8 @@ fn transfer_killable(request: &mut Request, count: &Count, part: &Part) -> Resul
     if !matches!(submitted, Ok(Submitted::Queued)) {
         buffer.waiter.cancel();
     }
-    match submitted? {
+    let submitted = submitted.inspect_err(|_| driver.stats.count(count.tally.err))?;
+    match submitted {
         Submitted::Done(outcome) => Ok(outcome),
         Submitted::Queued => match buffer.waiter.wait() {
             Some(result) => Ok(Outcome {
@@ -573,7 +581,10 @@ fn start(driver: &Driver, request: Request, fence: u64, mut count: Count) -> Res
             }
             finish(Busy::from_async(buffer), count, fence, result)
         }
-        Err(e) => finish(Busy::from_async(buffer), count, fence, Err(e)),
+        Err(e) => {
+            driver.stats.count(count.tally.err);
+            finish(Busy::from_async(buffer), count, fence, Err(e))
+        }
     }
 }
 
