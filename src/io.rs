@@ -684,7 +684,7 @@ fn prepare(driver: &Driver, request: &Request, count: &mut Count, sync: bool) ->
     count.submitted(request, route.way, sync);
     let kept_out = match request.direction {
         Direction::Read => None,
-        Direction::Write => prepare_write(driver, request, route.way)?,
+        Direction::Write => prepare_write(driver, request)?,
     };
     Ok(Prepared {
         route,
@@ -759,16 +759,12 @@ fn look_for_path(driver: &Driver, request: &Request) -> Result<Route, path::Refu
 /// File systems that need no help to write directly: NFS, Lustre, BeeGFS and ScaTeFS.
 const NETWORK_FILE_SYSTEMS: [u64; 4] = [0x6969, 0x0bd0_0bd0, 0x1983_0326, 0x5354_4653];
 
-fn prepare_write(driver: &Driver, request: &Request, way: Way) -> Result<Option<CacheKeptOut>> {
+fn prepare_write(driver: &Driver, request: &Request) -> Result<Option<CacheKeptOut>> {
     let file: &IoFile = &request.file;
     let first = i64::try_from(request.range.offset()).map_err(|_| EINVAL)?;
     let last = i64::try_from(request.range.offset() + request.range.size()).map_err(|_| EINVAL)?;
     if file.is_block_device() {
-        // Shadow memory may have to be faulted in, which must not be done under a lock that page
-        // faults of the device take.
-        if way == Way::P2pdma {
-            return Ok(file.keep_cache_out(first, last));
-        }
+        return Ok(file.keep_cache_out(first, last));
     } else if !file.has_fallocate() && !NETWORK_FILE_SYSTEMS.contains(&file.file_system_magic()) {
         return Err(EIO);
     }
