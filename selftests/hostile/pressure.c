@@ -38,6 +38,7 @@ struct seen {
 	int touched_again;	/* after an munmap */
 	int kernel;		/* errno of read(2) to a new page */
 	ssize_t moved;		/* READ through new shadow memory */
+	long long errors;	/* of that in the statistics */
 	ssize_t moved_again;	/* after an munmap */
 	bool data;
 };
@@ -96,6 +97,7 @@ static void greedy(struct seen *seen)
 	int node = nvfs_open(0, O_RDWR), fd = open(path, O_RDONLY | O_DIRECT), zero, i;
 	struct sigaction action = { .sa_sigaction = on_bus, .sa_flags = SA_SIGINFO };
 	struct fake_nvidia_info info;
+	long long errors = nvfs_stat("Reads", "err");
 	uint64_t va;
 	int64_t bad = 0;
 
@@ -124,9 +126,11 @@ static void greedy(struct seen *seen)
 	seen->moved = nvfs_read(&buf[BUFFERS - 1], fd, 0, SIZE, 0);
 	munmap(buf[0].shadow, SIZE);
 	buf[0].shadow = NULL;
+	seen->errors = nvfs_stat("Reads", "err") - errors;
 	seen->moved_again = nvfs_read(&buf[BUFFERS - 1], fd, 0, SIZE, 0);
-	seen->data = !gpu_check(&gpu, va, SIZE, 5, &bad) && bad < 0;
+	/* What the GPU is looked at by has page tables, too. */
 	munmap(buf[1].shadow, SIZE);
+	seen->data = !gpu_check(&gpu, va, SIZE, 5, &bad) && bad < 0;
 	seen->touched_again = touch(4);
 	_exit(0);
 }
@@ -183,6 +187,7 @@ int main(int argc, char **argv)
 	       "a touch beyond the limit is SIGBUS: after %d pages", seen->touched);
 	tap_is(seen->kernel, -EFAULT, "read(2) to such memory");
 	tap_is(seen->moved, callback ? -ENOMEM : (long long)SIZE, "READ with such memory");
+	tap_is(seen->errors, callback, "it is counted if it failed");
 	tap_is(seen->moved_again, (long long)SIZE, "READ after an munmap");
 	tap_ok(seen->data, "with the right bytes");
 	tap_ok(seen->touched_again > 0, "there is memory again: %d pages", seen->touched_again);
