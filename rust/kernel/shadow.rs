@@ -31,6 +31,7 @@ use core::{
     },
 };
 use kernel::{
+    alloc::Flags,
     error::from_err_ptr,
     mm::virt::VmaRef,
     page::PAGE_SIZE,
@@ -43,6 +44,10 @@ use kernel::{
         Mutex, //
     },
 };
+
+/// How to allocate what is kept of each piece, 48 bytes. It is not charged to the process's memory
+/// cgroup, whose killer the kernel would call if that is full; the piece itself is, and fails.
+const LISTS: Flags = GFP_KERNEL;
 
 /// The largest folio: 2^9 pages, 2 MiB with pages of 4 KiB.
 const MAX_ORDER: usize = 9;
@@ -329,7 +334,7 @@ impl List {
             }
             list.push(piece)?;
         }
-        Ok(Arc::new(list, GFP_KERNEL_ACCOUNT)?)
+        Ok(Arc::new(list, LISTS)?)
     }
 
     /// Adds a piece that follows. Fails with `ENOMEM`.
@@ -337,20 +342,20 @@ impl List {
         // SAFETY: A folio has a first page.
         let page = unsafe { bindings::nvfs_helper_folio_page(piece.folio.raw.as_ptr(), 0) };
         let bytes = piece.pages * PAGE_SIZE;
-        self.starts.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        self.starts.reserve(1, LISTS)?;
         self.bvecs.push(
             bindings::bio_vec {
                 bv_page: page,
                 bv_len: u32::try_from(bytes).map_err(|_| ENOMEM)?,
                 bv_offset: 0,
             },
-            GFP_KERNEL_ACCOUNT,
+            LISTS,
         )?;
         // INVARIANT: The piece holds a reference on the folio, and here is another one.
         //
         // SAFETY: As above.
         unsafe { bindings::nvfs_helper_get_page(page) };
-        self.starts.push(self.len, GFP_KERNEL_ACCOUNT)?;
+        self.starts.push(self.len, LISTS)?;
         // INVARIANT: Both lists have one more, and the sum is right.
         self.len += bytes;
         Ok(())
@@ -457,7 +462,7 @@ impl Pages {
             Ok(at) => return Ok(at),
             Err(at) => at,
         };
-        pieces.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        pieces.reserve(1, LISTS)?;
         let end = pieces.get(at).map_or(self.len, |next| next.first);
         let start = at
             .checked_sub(1)
