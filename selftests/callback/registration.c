@@ -175,6 +175,33 @@ static void test_refusal(void)
 	close(node);
 }
 
+/* A driver that needs a feature takes only tables of the generation that has it (contract 14.2). */
+static void test_features(void)
+{
+	static const char v1[] = "nvme_rdma: (null)\nwekafsio: 1\nrpcrdma: (null)\n";
+	static const char v2[] = "nvme: (null)\nwekafsio: 1\n";
+	static const char * const takers[] = { v1, v1, ALL, ALL, v1, v2, v2, NONE };
+	unsigned int bit;
+
+	for (bit = 0; bit < sizeof(takers) / sizeof(takers[0]); bit++) {
+		int node;
+
+		storage_set("needs", 1 << bit);
+		node = open_node(0);
+		tap_is_text(modules(), takers[bit], "feature %#x is in the tables of its generation",
+			    1 << bit);
+		close(node);
+	}
+	storage_set("needs", 0);
+	close(open_node(0));	/* the log tells of a change only */
+	storage_set("needs", 0x1f);
+	logged("");
+	close(open_node(0));
+	tap_is(logged("nvme: its nvidia-fs hooks are not used: nvme_v2_register_nvfs_dma_ops refuses with error -95"),
+	       1, "who lacks one says so in the log");
+	storage_set("needs", 0);
+}
+
 static void test_bad_pairs(void)
 {
 	static const char remark[] =
@@ -285,6 +312,7 @@ int main(int argc, char **argv)
 		tap_bail("%s: %s", argv[1], strerror(errno));
 	test_users();
 	test_refusal();
+	test_features();
 	test_bad_pairs();
 	test_coming_and_going();
 	for (table = FAKE_STORAGE_NVME; table <= FAKE_STORAGE_V2; table++)

@@ -9,6 +9,10 @@ static unsigned int refuse;
 module_param(refuse, uint, 0644);
 MODULE_PARM_DESC(refuse, "bit n: refuse to take table n");
 
+static unsigned int needs;
+module_param(needs, uint, 0644);
+MODULE_PARM_DESC(needs, "feature bits without which no table is taken");
+
 static struct vendor {
 	void *ops;
 	atomic_t in_flight;
@@ -43,10 +47,17 @@ void vendor_state(struct fake_storage_counts *to)
 	}
 }
 
+/* Tables of either kind are the feature bits and 7 functions. */
 int fake_storage_register(enum fake_storage_table table, void *ops)
 {
-	if (refuse & BIT(table))
+	void **functions = ops + sizeof(u64);
+	unsigned int i;
+
+	if (refuse & BIT(table) || (*(u64 *)ops & needs) != needs)
 		return -EOPNOTSUPP;
+	for (i = 0; i < 7; i++)
+		if (!functions[i])
+			broken("table %d lacks function %u", table, i);
 	return cmpxchg(&vendors[table].ops, NULL, ops) ? -EBUSY : 0;
 }
 EXPORT_SYMBOL_GPL(fake_storage_register);
