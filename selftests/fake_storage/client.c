@@ -530,7 +530,7 @@ static int call_table(struct client *client, struct fake_storage_call *call)
 	}
 	if (call->irq) {
 		struct irq_call irq = {
-			.work = IRQ_WORK_INIT_HARD(call_in_irq),
+			.work = IRQ_WORK_INIT(call_in_irq),
 			.client = client, .call = call, .dev = dev, .ops = ops,
 		};
 
