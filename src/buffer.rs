@@ -490,6 +490,13 @@ impl dma_ops::Target for Buffer {
         binding.run(at, len, binding.pin.addresses(peer)?)
     }
 
+    fn begin(&self, at: usize, len: usize, peer: &Function) -> Option<Run> {
+        let binding = self.binding.as_ref()?;
+        let run = binding.run(at, len, binding.pin.addresses(peer)?)?;
+        binding.window.mark(at, run.len);
+        Some(run)
+    }
+
     fn physical(&self, at: usize, len: usize) -> Option<Run> {
         let binding = self.binding.as_ref()?;
         if !self.life.word().is_busy() {

@@ -58,20 +58,31 @@ impl Span {
         (self.0 & !(FINE | REFUSED)) >> 32
     }
 
-    /// The bytes of a unit.
-    fn unit(self) -> u64 {
+    /// The bytes of a unit, as a power of two.
+    fn shift(self) -> u32 {
         if self.0 & FINE != 0 {
-            SECTOR
+            SECTOR.trailing_zeros()
         } else {
-            BLOCK
+            BLOCK.trailing_zeros()
         }
+    }
+
+    /// The units that `len` bytes from byte `at` on are in: the first one, and how many.
+    fn units_of(self, at: u64, len: u64) -> (usize, usize) {
+        let shift = self.shift();
+        let first = at >> shift;
+        let last = at.saturating_add(len).wrapping_sub(1) >> shift;
+        let count = if len == 0 {
+            0
+        } else {
+            last.wrapping_sub(first).wrapping_add(1)
+        };
+        (first as usize, count as usize)
     }
 
     /// The units of the chunk's first `len` bytes: the first one, and how many.
     fn units(self, len: u64) -> (usize, usize) {
-        let len = len.min(self.blocks() * BLOCK);
-        let first = self.first() * BLOCK / self.unit();
-        (first as usize, len.div_ceil(self.unit()) as usize)
+        self.units_of(self.first() * BLOCK, len.min(self.blocks() * BLOCK))
     }
 }
 
@@ -121,7 +132,7 @@ impl Window {
 
     /// Addresses were handed out for `len` bytes from byte `at` on.
     pub(crate) fn mark(&self, at: usize, len: usize) {
-        let (first, count) = self.units(at, len);
+        let (first, count) = self.span().units_of(at as u64, len as u64);
         self.change(first, count, |word, mask| word | mask);
     }
 
@@ -132,17 +143,8 @@ impl Window {
         while let Err(now) = self.span.cmpxchg(old, old | REFUSED, Full) {
             old = now;
         }
-        let (first, count) = self.units(at, len);
+        let (first, count) = Span(old).units_of(at as u64, len as u64);
         self.change(first, count, |word, mask| word & !mask);
-    }
-
-    /// The units that bytes are in: the first one, and how many.
-    #[inline]
-    fn units(&self, at: usize, len: usize) -> (usize, usize) {
-        let unit = self.span().unit() as usize;
-        let first = at / unit;
-        let end = at.saturating_add(len).div_ceil(unit);
-        (first, end.saturating_sub(first))
     }
 
     fn change(&self, first: usize, count: usize, change: impl Fn(u64, u64) -> u64) {
@@ -192,8 +194,8 @@ impl Window {
             None => u64::MAX,
         };
         Clear::new(word, first, count).map(move |region| {
-            let start = u64::from(region.start) * span.unit();
-            start..start + u64::from(region.blocks) * span.unit()
+            let start = u64::from(region.start) << span.shift();
+            start..start + (u64::from(region.blocks) << span.shift())
         })
     }
 

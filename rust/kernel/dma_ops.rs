@@ -102,6 +102,13 @@ pub trait Target: Send + Sync + Sized + 'static {
     /// Where the device memory of `len` bytes at `at` is: as much of it as is contiguous.
     fn physical(&self, at: usize, len: usize) -> Option<Run>;
 
+    /// [`bus`](Self::bus), and what it gives has [`started`](Self::started).
+    fn begin(&self, at: usize, len: usize, peer: &Function) -> Option<Run> {
+        let run = self.bus(at, len, peer)?;
+        self.started(at, run.len);
+        Some(run)
+    }
+
     /// Addresses for these bytes were handed out.
     fn started(&self, at: usize, len: usize);
 

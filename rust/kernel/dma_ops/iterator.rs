@@ -49,8 +49,7 @@ fn next_segment<T: Target>(
     let (place, at) = start.found;
     let mut len = start.piece.len.min(room(&place, start.piece.offset));
     let owner = place.owner;
-    let mut whole = owner.bus(at, len, peer).ok_or(Fault::NoAddress)?;
-    owner.started(at, whole.len);
+    let mut whole = owner.begin(at, len, peer).ok_or(Fault::NoAddress)?;
     let mut run = whole;
     loop {
         cursor.advance(run.len);
