@@ -90,6 +90,8 @@ pub(crate) enum Refusal {
     Alignment(u32),
     /// The data is on another device than the file system's.
     Realtime,
+    /// The disk is made of others whose drivers have hooks, but may read or change data itself.
+    Stacked(Name),
     /// The disk's driver does not take peer-to-peer pages.
     Driver {
         gpu: Address,
@@ -126,6 +128,7 @@ impl Refusal {
             Self::Unknown(_) => Total::RefusedUnknown,
             Self::Alignment(_) => Total::RefusedAlignment,
             Self::Realtime => Total::RefusedRealtime,
+            Self::Stacked(_) => Total::RefusedStacked,
             Self::Driver { .. } => Total::RefusedDriver,
             Self::NotPci { .. } => Total::RefusedNotPci,
             Self::Mapping { .. } => Total::RefusedMapping,
@@ -161,6 +164,7 @@ impl fmt::Display for Refusal {
             Self::Unknown(magic) => f.write_fmt(fmt!("file system {magic:#x} does not tell whether it does direct I/O (cure: ext4 or xfs)")),
             Self::Alignment(unit) => f.write_fmt(fmt!("direct I/O on this file needs multiples of {unit} bytes, more than 4096")),
             Self::Realtime => f.write_str("the data is on the XFS realtime device"),
+            Self::Stacked(disk) => f.write_fmt(fmt!("{disk} may read or change data by the CPU, above the nvidia-fs hooks (cure: the disks below it, or md raid0/1/10 of them; no dm, no raid4/5/6)")),
             Self::Driver { gpu, drive, disk } => {
                 f.write_fmt(fmt!("GPU {gpu} and {disk}"))?;
                 if let Some(drive) = drive {
@@ -283,10 +287,12 @@ pub(crate) struct Peers {
 }
 
 /// The PCI functions that do the DMA for a disk whose driver, or the drivers of all disks that it is
-/// made of, have our tables. `None` when there is one that has not. May sleep.
+/// made of, have our tables. `None` when there is one that has not. Refused when data may be read or
+/// changed on its way there: shadow pages have none. May sleep.
 fn hooked(vendors: &Vendors, disk: &Disk) -> Result<Option<Peers>, Refusal> {
     let mut functions = KVec::new();
     let mut scheduled = false;
+    let mut opaque = None;
     let mut disks = KVec::new();
     disks.push(disk.clone(), GFP_KERNEL)?;
     let mut next = 0;
@@ -303,9 +309,15 @@ fn hooked(vendors: &Vendors, disk: &Disk) -> Result<Option<Peers>, Refusal> {
         if members.is_empty() || members.len() + disks.len() > MAX_MEMBERS {
             return Ok(None);
         }
+        if opaque.is_none() && !disk.passes_pages_through() {
+            opaque = Some(disk.name());
+        }
         for member in members {
             disks.push(member, GFP_KERNEL)?;
         }
+    }
+    if let Some(disk) = opaque {
+        return Err(Refusal::Stacked(disk));
     }
     Ok(Some(Peers {
         functions,

@@ -4,6 +4,7 @@
 
 #include <linux/fileattr.h>
 #include <linux/fs.h>
+#include <linux/major.h>
 #include <linux/mm.h>
 
 struct block_device *nvfs_helper_dev_to_bdev(struct device *dev)
@@ -29,6 +30,12 @@ bool nvfs_helper_disk_takes_p2pdma(struct gendisk *disk)
 bool nvfs_helper_disk_has_scheduler(struct gendisk *disk)
 {
 	return READ_ONCE(disk->queue->elevator);
+}
+
+bool nvfs_helper_disk_is_md_without_parity(struct gendisk *disk)
+{
+	return disk->major == MD_MAJOR &&
+	       !(READ_ONCE(disk->queue->limits.features) & BLK_FEAT_RAID_PARTIAL_STRIPES_EXPENSIVE);
 }
 
 static_assert((int)NVFS_IOPRIO_MAP > IOPRIO_HINT_DEV_DURATION_LIMIT_7);

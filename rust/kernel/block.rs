@@ -133,6 +133,17 @@ impl Disk {
         unsafe { bindings::nvfs_helper_disk_has_scheduler(self.0.as_ptr()) }
     }
 
+    /// Whether it hands the pages of requests on to its members as they are, and neither reads nor
+    /// changes what is in them: NVMe multipath disks, and md of the levels without parity. What
+    /// cannot be seen from outside is raid1 with write-behind, which copies. May sleep.
+    pub fn passes_pages_through(&self) -> bool {
+        self.lock().is_some_and(|live| {
+            live.is_multipath()
+                // SAFETY: By the type invariant; a disk keeps its queue.
+                || unsafe { bindings::nvfs_helper_disk_is_md_without_parity(self.0.as_ptr()) }
+        })
+    }
+
     /// The module that its requests go to; none if that is in the kernel itself. May be slow.
     pub fn module(&self) -> ModuleName {
         // SAFETY: By the type invariant; a disk keeps its queue.
