@@ -38,6 +38,11 @@ bool nvfs_helper_disk_is_md_without_parity(struct gendisk *disk)
 	       !(READ_ONCE(disk->queue->limits.features) & BLK_FEAT_RAID_PARTIAL_STRIPES_EXPENSIVE);
 }
 
+u32 nvfs_helper_queue_features(struct request_queue *queue)
+{
+	return (__force u32)READ_ONCE(queue->limits.features);
+}
+
 static_assert((int)NVFS_IOPRIO_MAP > IOPRIO_HINT_DEV_DURATION_LIMIT_7);
 static_assert(NVFS_IOPRIO_END <= IOPRIO_NR_HINTS);
 

@@ -23,6 +23,7 @@ bool nvfs_helper_disk_takes_p2pdma(struct gendisk *disk);
 bool nvfs_helper_disk_has_scheduler(struct gendisk *disk);
 /* Whether it is md of another level than 4 to 6, whose parity is made from copies by the CPU. */
 bool nvfs_helper_disk_is_md_without_parity(struct gendisk *disk);
+u32 nvfs_helper_queue_features(struct request_queue *queue);
 bool nvfs_helper_disk_is_live(struct gendisk *disk);
 void nvfs_helper_disk_lock(struct gendisk *disk);
 void nvfs_helper_disk_unlock(struct gendisk *disk);

@@ -223,47 +223,97 @@ impl Disk {
         let node = NonNull::new(unsafe { (*folder.0.as_ptr()).sd })?;
         // SAFETY: As above.
         unsafe { bindings::kernfs_get(node.as_ptr()) };
+        // INVARIANT: Just taken.
+        let node = Node(node);
+        // SAFETY: By the type invariant; a disk keeps its queue.
+        let queue = NonNull::new(unsafe { (*self.0.as_ptr()).queue })?;
+        // SAFETY: As above.
+        if !unsafe { bindings::blk_get_queue(queue.as_ptr()) } {
+            return None;
+        }
         drop(live);
         // INVARIANT: Just taken.
-        let mut membership = Membership { node, revision: 0 };
-        membership.revision = membership.revision();
-        Some(membership)
+        let queue = Queue(queue);
+        Some(Membership {
+            revision: node.revision(),
+            features: queue.features(),
+            node,
+            queue,
+        })
     }
 }
 
-/// The members of a stacked disk at some moment.
+/// The members of a stacked disk at some moment, and what it did with pages then: the level of md
+/// can be changed while it is used.
+pub struct Membership {
+    node: Node,
+    revision: c_ulong,
+    queue: Queue,
+    features: u32,
+}
+
+impl Membership {
+    /// Whether none came or went since then, and the disk is of the same kind. Callable in any
+    /// context.
+    #[inline]
+    pub fn is_same(&self) -> bool {
+        self.node.revision() == self.revision && self.queue.features() == self.features
+    }
+}
+
+/// A counted reference on a folder in sysfs, which may be taken out of it.
 ///
 /// # Invariants
 ///
-/// A reference on `node`, a folder in sysfs, is owned.
-pub struct Membership {
-    node: NonNull<bindings::kernfs_node>,
-    revision: c_ulong,
-}
+/// One reference on the node is owned.
+struct Node(NonNull<bindings::kernfs_node>);
 
 // SAFETY: A reference belongs to no thread.
-unsafe impl Send for Membership {}
+unsafe impl Send for Node {}
 // SAFETY: The node is only read, one word of it.
-unsafe impl Sync for Membership {}
+unsafe impl Sync for Node {}
 
-impl Membership {
+impl Node {
     #[inline]
     fn revision(&self) -> c_ulong {
         // SAFETY: By the type invariant.
-        unsafe { bindings::nvfs_helper_kernfs_revision(self.node.as_ptr()) }
-    }
-
-    /// Whether none came or went since then. Callable in any context.
-    #[inline]
-    pub fn is_same(&self) -> bool {
-        self.revision() == self.revision
+        unsafe { bindings::nvfs_helper_kernfs_revision(self.0.as_ptr()) }
     }
 }
 
-impl Drop for Membership {
+impl Drop for Node {
     fn drop(&mut self) {
         // SAFETY: By the type invariant.
-        unsafe { bindings::kernfs_put(self.node.as_ptr()) }
+        unsafe { bindings::kernfs_put(self.0.as_ptr()) }
+    }
+}
+
+/// A counted reference on the queue of a disk. Unlike one on the disk it is no reason for the
+/// disk's driver to stay.
+///
+/// # Invariants
+///
+/// One reference on the queue is owned.
+struct Queue(NonNull<bindings::request_queue>);
+
+// SAFETY: A reference belongs to no thread.
+unsafe impl Send for Queue {}
+// SAFETY: The queue is only read, one word of it.
+unsafe impl Sync for Queue {}
+
+impl Queue {
+    /// The bits that say what the disk can do and wants.
+    #[inline]
+    fn features(&self) -> u32 {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::nvfs_helper_queue_features(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::blk_put_queue(self.0.as_ptr()) }
     }
 }
 
