@@ -745,10 +745,7 @@ fn look_for_path(driver: &Driver, request: &Request) -> Result<Route, path::Refu
                 }
             })?;
         }
-        return Ok(Route {
-            way: Way::Callback,
-            scheduled: peers.scheduled,
-        });
+        return Ok(Route::new(Way::Callback, &request.file, peers.scheduled));
     }
     let gpu = path::Gpu::of(binding.first_byte().map_err(|_| path::Refusal::NoGpu)?)?;
     let route = path::check(&gpu, &request.file)?;

@@ -276,6 +276,22 @@ pub(crate) struct Route {
     pub(crate) way: Way,
     /// A disk on the way has an I/O scheduler.
     pub(crate) scheduled: bool,
+    /// The file is on a local disk, or is one.
+    pub(crate) on_disk: bool,
+    /// The file system has blocks of less than 4 KiB.
+    pub(crate) fine: bool,
+}
+
+impl Route {
+    /// The way of a file.
+    pub(crate) fn new(way: Way, file: &IoFile, scheduled: bool) -> Self {
+        Self {
+            way,
+            scheduled,
+            on_disk: block::sequence_of(file).is_some(),
+            fine: !file.is_block_device() && file.block_size() < u64::from(BLOCK),
+        }
+    }
 }
 
 /// What does the DMA for a file whose data goes through hooks.
@@ -384,10 +400,7 @@ pub(crate) fn check(gpu: &Gpu, file: &IoFile) -> Result<Route, Refusal> {
             _ => return Err(Refusal::FileSystem(magic)),
         }
     }
-    Ok(Route {
-        way: Way::P2pdma,
-        scheduled: gpu.reaches(&disk)?,
-    })
+    Ok(Route::new(Way::P2pdma, file, gpu.reaches(&disk)?))
 }
 
 /// The file for which a way was found last.

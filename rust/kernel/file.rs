@@ -264,6 +264,7 @@ impl IoFile {
     }
 
     /// Whether the page cache holds anything in the bytes `first..=last` of the file.
+    #[inline]
     pub fn is_cached(&self, first: i64, last: i64) -> bool {
         // SAFETY: The mapping of an open file is live. The count may change at any time, as may the
         // answer.
@@ -304,6 +305,7 @@ impl IoFile {
     ///
     /// The kernel's own direct write goes through the page cache, by the CPU, when it finds a page
     /// that was made dirty again since it was written back.
+    #[inline]
     pub fn keep_cache_out(&self, first: i64, last: i64) -> Option<CacheKeptOut> {
         if !self.is_block_device() {
             return None;
@@ -313,6 +315,10 @@ impl IoFile {
         if !mapped && !self.is_cached(first, last) {
             return None;
         }
+        Some(self.lock_cache_out(first, last))
+    }
+
+    fn lock_cache_out(&self, first: i64, last: i64) -> CacheKeptOut {
         // SAFETY: The mapping of an open file is live.
         unsafe { bindings::nvfs_helper_invalidate_lock(self.mapping()) };
         // INVARIANT: Locked just now.
@@ -324,7 +330,7 @@ impl IoFile {
                 break;
             }
         }
-        Some(kept_out)
+        kept_out
     }
 
     /// Whether a direct write of the bytes `first..=last`, before which `pages_dirtied` was

@@ -367,7 +367,10 @@ impl List {
         if offset.checked_add(len)? > self.len {
             return None;
         }
-        let (first, skip) = locate(&self.starts, self.len, offset)?;
+        let (first, skip) = match self.bvecs.len() {
+            1 => (0, offset),
+            _ => locate(&self.starts, self.len, offset)?,
+        };
         // INVARIANT: `locate` gives a skip that is inside that piece, and behind it there are `len`
         // bytes to the end.
         Some(Lent {

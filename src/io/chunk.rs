@@ -15,8 +15,7 @@ use crate::{
     counters::Total,
     geometry::{
         read_len,
-        Chunk,
-        BLOCK, //
+        Chunk, //
     },
     holes::{
         Region,
@@ -36,7 +35,6 @@ use kernel::{
     },
 };
 use nvfs_kernel::{
-    block,
     fault::{
         self,
         Point, //
@@ -114,9 +112,9 @@ impl Part {
                 let place = Place::Shadow {
                     address: request.cpuvaddr,
                     chunk,
-                    on_disk: block::sequence_of(file).is_some(),
+                    on_disk: route.on_disk,
                     scheduled: route.scheduled,
-                    fine: !file.is_block_device() && file.block_size() < BLOCK,
+                    fine: route.fine,
                 };
                 let looks_sparse = request.direction == Direction::Read
                     && !file.is_block_device()
