@@ -71,6 +71,7 @@ totals! {
     RefusedUnknown = "refused_unknown",
     RefusedAlignment = "refused_alignment",
     RefusedRealtime = "refused_realtime",
+    RefusedStableWrites = "refused_stable_writes",
     RefusedStacked = "refused_stacked",
     RefusedDriver = "refused_driver",
     RefusedNotPci = "refused_not_pci",

@@ -47,8 +47,9 @@ use nvfs_kernel::{
     },
 };
 
-/// Magic numbers of the file systems that have all data of a file on one block device (XFS: unless
-/// it is a realtime file), and read and write it there without looking at it.
+/// Magic numbers of the file systems that have all data of a file on one block device (XFS: unless it
+/// is a realtime file), and read and write it there without looking at it (XFS: unless writes must be
+/// stable).
 const EXT4: u64 = 0xef53;
 const XFS: u64 = 0x5846_5342;
 
@@ -90,6 +91,8 @@ pub(crate) enum Refusal {
     Alignment(u32),
     /// The data is on another device than the file system's.
     Realtime,
+    /// XFS copies the data.
+    StableWrites,
     /// The disk is made of others whose drivers have hooks, but may read or change data itself.
     Stacked(Name),
     /// The disk's driver does not take peer-to-peer pages.
@@ -128,6 +131,7 @@ impl Refusal {
             Self::Unknown(_) => Total::RefusedUnknown,
             Self::Alignment(_) => Total::RefusedAlignment,
             Self::Realtime => Total::RefusedRealtime,
+            Self::StableWrites => Total::RefusedStableWrites,
             Self::Stacked(_) => Total::RefusedStacked,
             Self::Driver { .. } => Total::RefusedDriver,
             Self::NotPci { .. } => Total::RefusedNotPci,
@@ -158,12 +162,13 @@ impl fmt::Display for Refusal {
             Self::NoMemory => f.write_str("out of memory"),
             Self::Kind => f.write_str("neither a regular file nor a block device"),
             Self::NoDevice(magic) => f.write_fmt(fmt!("file system {magic:#x} is not on one block device (cure: ext4 or xfs on NVMe)")),
-            Self::FileSystem(magic) => f.write_fmt(fmt!("file system {magic:#x} may have its data elsewhere than on its block device (cure: ext4 or xfs)")),
+            Self::FileSystem(magic) => f.write_fmt(fmt!("file system {magic:#x} may have its data elsewhere than on its block device, or read or change it by the CPU (cure: ext4 or xfs)")),
             Self::Dax => f.write_str("the file is DAX, there is no DMA (cure: mount -o dax=never)"),
             Self::Buffered(magic) => f.write_fmt(fmt!("file system {magic:#x} does no direct I/O on this file (data journalling, inline data, encryption or verity?)")),
             Self::Unknown(magic) => f.write_fmt(fmt!("file system {magic:#x} does not tell whether it does direct I/O (cure: ext4 or xfs)")),
             Self::Alignment(unit) => f.write_fmt(fmt!("direct I/O on this file needs multiples of {unit} bytes, more than 4096")),
             Self::Realtime => f.write_str("the data is on the XFS realtime device"),
+            Self::StableWrites => f.write_str("XFS copies the data of this file by the CPU, for a disk that needs stable pages (cure: 0 in queue/stable_writes of the disk, then mount again)"),
             Self::Stacked(disk) => f.write_fmt(fmt!("{disk} may read or change data by the CPU, above the nvidia-fs hooks (cure: the disks below it, or md raid0/1/10 of them; no dm, no raid4/5/6)")),
             Self::Driver { gpu, drive, disk } => {
                 f.write_fmt(fmt!("GPU {gpu} and {disk}"))?;
@@ -346,7 +351,8 @@ pub(crate) fn callback(vendors: &Vendors, file: &IoFile) -> Result<Option<Peers>
     if params::p2pdma() == P2pdma::Only || vendors.is_empty() {
         return Ok(None);
     }
-    let peers = if vendors.serve_file_system(file) {
+    let network = vendors.serve_file_system(file);
+    let peers = if network {
         Some(Peers {
             functions: KVec::new(),
             scheduled: false,
@@ -358,17 +364,44 @@ pub(crate) fn callback(vendors: &Vendors, file: &IoFile) -> Result<Option<Peers>
         }
     };
     if peers.is_some() {
-        let magic = file.file_system_magic();
         if !file.is_block_device() && file.is_dax() {
             return Err(Refusal::Dax);
         }
-        match file.direct_io_unit() {
-            Some(0) => return Err(Refusal::Buffered(magic)),
-            Some(unit) if unit > BLOCK => return Err(Refusal::Alignment(unit)),
-            _ => (),
+        match is_direct(file) {
+            // Network file systems need not tell.
+            Err(Refusal::Unknown(_)) if network => (),
+            direct => direct?,
+        }
+        if !network {
+            is_plain(file)?;
         }
     }
     Ok(peers)
+}
+
+/// Whether the file system reads and writes a file directly, in units that requests have. May sleep.
+fn is_direct(file: &IoFile) -> Result<(), Refusal> {
+    let magic = file.file_system_magic();
+    match file.direct_io_unit() {
+        None => Err(Refusal::Unknown(magic)),
+        Some(0) => Err(Refusal::Buffered(magic)),
+        Some(unit) if unit > BLOCK => Err(Refusal::Alignment(unit)),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Whether all data of a file is on its disk, and goes there as it is. May sleep.
+fn is_plain(file: &IoFile) -> Result<(), Refusal> {
+    if file.is_block_device() {
+        return Ok(());
+    }
+    match file.file_system_magic() {
+        EXT4 => Ok(()),
+        XFS if file.is_realtime() => Err(Refusal::Realtime),
+        XFS if file.has_stable_writes() => Err(Refusal::StableWrites),
+        XFS => Ok(()),
+        magic => Err(Refusal::FileSystem(magic)),
+    }
 }
 
 /// Whether data can go between a file and a GPU by P2PDMA. May sleep.
@@ -386,20 +419,8 @@ pub(crate) fn check(gpu: &Gpu, file: &IoFile) -> Result<Route, Refusal> {
         }
     }
     let disk = Disk::of_file(file).ok_or(Refusal::NoDevice(magic))?;
-    match file.direct_io_unit() {
-        None => return Err(Refusal::Unknown(magic)),
-        Some(0) => return Err(Refusal::Buffered(magic)),
-        Some(unit) if unit > BLOCK => return Err(Refusal::Alignment(unit)),
-        Some(_) => (),
-    }
-    if !file.is_block_device() {
-        match magic {
-            EXT4 => (),
-            XFS if file.is_realtime() => return Err(Refusal::Realtime),
-            XFS => (),
-            _ => return Err(Refusal::FileSystem(magic)),
-        }
-    }
+    is_direct(file)?;
+    is_plain(file)?;
     Ok(Route::new(Way::P2pdma, file, gpu.reaches(&disk)?))
 }
 
@@ -410,13 +431,14 @@ pub(crate) struct Approved {
     last: Mutex<Option<Approval>>,
 }
 
-/// What tells a file on a disk from all others.
+/// What tells a file on a disk from all others, and from itself when its data is copied.
 #[derive(PartialEq, Eq)]
 struct Key {
     disk: u64,
     inode: u64,
     device: (u32, u32),
     generation: u32,
+    stable_writes: bool,
 }
 
 impl Key {
@@ -426,6 +448,7 @@ impl Key {
             inode: file.inode_number(),
             device: file.device_numbers(),
             generation: file.generation(),
+            stable_writes: file.has_stable_writes(),
         })
     }
 }

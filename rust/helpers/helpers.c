@@ -119,6 +119,11 @@ bool nvfs_helper_mapping_writably_mapped(struct address_space *mapping)
 	return mapping_writably_mapped(mapping);
 }
 
+bool nvfs_helper_mapping_stable_writes(const struct address_space *mapping)
+{
+	return mapping_stable_writes(mapping);
+}
+
 void nvfs_helper_invalidate_lock(struct address_space *mapping)
 {
 	filemap_invalidate_lock(mapping);

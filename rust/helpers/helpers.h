@@ -44,6 +44,7 @@ void nvfs_helper_inode_lock(struct inode *inode);
 void nvfs_helper_inode_unlock(struct inode *inode);
 void nvfs_helper_invalidate_lock(struct address_space *mapping);
 bool nvfs_helper_mapping_writably_mapped(struct address_space *mapping);
+bool nvfs_helper_mapping_stable_writes(const struct address_space *mapping);
 void nvfs_helper_invalidate_unlock(struct address_space *mapping);
 
 /* linux/kernel_read_file.h */

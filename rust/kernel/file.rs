@@ -203,6 +203,14 @@ impl IoFile {
         unsafe { bindings::nvfs_helper_is_dax(self.host()) }
     }
 
+    /// Whether data must not change while it is written: XFS then copies that of direct I/O. It is
+    /// decided when the file system is mounted, or the inode is made a realtime one.
+    #[inline]
+    pub fn has_stable_writes(&self) -> bool {
+        // SAFETY: The mapping of an open file is live.
+        unsafe { bindings::nvfs_helper_mapping_stable_writes(self.mapping()) }
+    }
+
     /// What the offset and the length of direct I/O must be multiples of, in bytes; 0 when this
     /// file is always buffered, `None` when the file system does not say. May sleep.
     ///
