@@ -4,8 +4,10 @@
  * (contract 10.5, 10.7).
  *
  * usage: ways cpu DISK               the disk takes the CPU's way for all (fake_storage's table=0)
- *        ways moved HOW NODE A B     NODE is the device-mapper disk `moved`, linear on A, and is
- *                                    moved to B
+ *        ways moved HOW A B          A is the only member of the raid1 /dev/md1, which is moved to B,
+ *                                    and so on; at the end it is on A
+ *        ways turned FILE COMMAND ERRNO  COMMAND is run between transfers that work and ones that
+ *                                    are refused
  *        ways unforeseen HOW DISK PCI...  the PCI functions do the disk's DMA, one for each second
  *                                    request, and DISK makes two requests of a transfer
  */
@@ -29,6 +31,7 @@ static struct fake_nvidia_info info;
 static struct nvfs_buffer buf;
 static int node;
 static char *memory;
+static const char array[] = "/dev/md1";
 
 static void begin(void)
 {
@@ -129,38 +132,48 @@ static void cpu(const char *disk)
 	end();
 }
 
-/* The node's disk is `to` from now on. */
-static void move(const char *to)
+static void run(const char *command)
 {
-	char line[256];
-
-	snprintf(line, sizeof(line),
-		 "echo '0 65536 linear %s 0' | dmsetup reload --noudevsync moved && dmsetup resume --noudevsync moved",
-		 to);
-	if (system(line))
-		tap_bail("the disk is not moved");
+	if (system(command))
+		tap_bail("%s: does not work", command);
 }
 
-static void moved(const char *how, const char *path, const char *a, const char *b)
+/* The array is made of `to` alone from now on. */
+static void move(const char *from, const char *to)
 {
-	int fd = open(path, O_RDWR | O_DIRECT);
+	char line[512];
+
+	snprintf(line, sizeof(line),
+		 "mdadm --quiet %s --add %s && while grep -q recovery /proc/mdstat; do sleep 0.1; done && "
+		 "grep -q '^in_sync' /sys/block/%s/md/dev-%s/state && "
+		 "mdadm --quiet %s --fail %s && mdadm --quiet %s --remove %s && mdadm --quiet --zero-superblock %s",
+		 array, to, array + 5, to + 5, array, from, array, from, from);
+	run(line);
+}
+
+static void moved(const char *how, const char *a, const char *b)
+{
+	int fd = open(array, O_RDWR | O_DIRECT);
 	unsigned int async, write;
+	const char *other;
 	int64_t bad;
 	ssize_t n;
 
 	if (fd < 0)
-		tap_bail("%s: %s", path, strerror(errno));
+		tap_bail("%s: %s", array, strerror(errno));
 	for (async = 0; async < 2; async++) {
 		for (write = 0; write < 2; write++) {
 			const char *what = write ? "write" : "read";
 
 			begin();
-			move(a);
 			tap_ok(works(fd, async, 90), "%s: data moves", how);
-			move(b);
+			move(a, b);
+			other = a;
+			a = b;
+			b = other;
 			pattern_fill(memory, SIZE, 92, 0);
 			if (pwrite(fd, memory, SIZE, 0) != SIZE)
-				tap_bail("%s: %s", path, strerror(errno));
+				tap_bail("%s: %s", array, strerror(errno));
 			gpu_fill(&gpu, buf.gpu_va, SIZE, 93);
 			n = transfer(write, async, fd, SIZE);
 			tap_is(n, SIZE, "%s: %s %s of another disk is good", how,
@@ -176,6 +189,48 @@ static void moved(const char *how, const char *path, const char *a, const char *
 			end();
 		}
 	}
+	close(fd);
+}
+
+static int open_file(const char *path)
+{
+	int fd = open(path, O_RDWR | O_DIRECT);
+
+	if (fd < 0)
+		tap_bail("%s: %s", path, strerror(errno));
+	return fd;
+}
+
+/* What a buffer knows of a file is looked at again, and then refused. */
+static void turned(const char *path, const char *command, int error)
+{
+	unsigned int async, write;
+	int fd = open_file(path);
+
+	begin();
+	tap_ok(works(fd, false, 50) && works(fd, true, 52), "%s: data moves", path);
+	close(fd);
+	run(command);
+	fd = open_file(path);
+	pattern_fill(memory, SIZE, 54, 0);
+	if (pwrite(fd, memory, SIZE, 0) != SIZE)
+		tap_bail("%s: %s", path, strerror(errno));
+	for (async = 0; async < 2; async++) {
+		for (write = 0; write < 2; write++) {
+			const char *what = async ? write ? "async write" : "async read" :
+					   write ? "sync write" : "sync read";
+
+			gpu_set(&gpu, buf.gpu_va, 0xa5, SIZE);
+			tap_is(transfer(write, async, fd, SIZE), -error, "%s: then %s is refused",
+			       path, what);
+			tap_ok(gpu_is(0xa5), "%s: %s: GPU memory is untouched", path, what);
+			tap_ok(pread(fd, memory, SIZE, 0) == SIZE &&
+			       pattern_check(memory, SIZE, 54, 0) == -1,
+			       "%s: %s: so is the disk", path, what);
+		}
+	}
+	close(fd);
+	end();
 }
 
 static uint64_t dma_maps(void)
@@ -252,7 +307,9 @@ int main(int argc, char **argv)
 		cpu(argv[2]);
 	else if (!strcmp(argv[1], "unforeseen") && argc > 4)
 		unforeseen(argv[2], argv[3], argc - 4, argv + 4);
-	else if (argc == 6)
-		moved(argv[2], argv[3], argv[4], argv[5]);
+	else if (!strcmp(argv[1], "turned") && argc == 5)
+		turned(argv[2], argv[3], atoi(argv[4]));
+	else if (argc == 5)
+		moved(argv[2], argv[3], argv[4]);
 	return tap_plan();
 }
