@@ -33,6 +33,19 @@ impl Region {
     }
 }
 
+/// The word of 64 bits that `count` bits from bit `first` on are in, and a mask of them, if it is one.
+#[inline]
+pub(crate) fn only_word(first: usize, count: usize) -> Option<(usize, u64)> {
+    let bit = first % 64;
+    // `bit` is less than 64.
+    let room = 64_usize.wrapping_sub(bit);
+    if count == 0 || count > room {
+        return None;
+    }
+    let mask = u64::MAX.wrapping_shr(64_u32.wrapping_sub(count as u32)) << bit;
+    Some((first / 64, mask))
+}
+
 /// The words of 64 bits that `count` bits from bit `first` on are in, and a mask of them for each.
 #[inline]
 pub(crate) fn words(first: usize, count: usize) -> impl Iterator<Item = (usize, u64)> {
@@ -124,6 +137,11 @@ mod tests {
 
     #[test]
     fn masks() {
+        assert_eq!(only_word(0, 64), Some((0, u64::MAX)));
+        assert_eq!(only_word(60, 4), Some((0, 0xf << 60)));
+        assert_eq!(only_word(60, 5), None);
+        assert_eq!(only_word(130, 1), Some((2, 4)));
+        assert_eq!(only_word(3, 0), None);
         let all = |first, count| words(first, count).collect::<std::vec::Vec<_>>();
         assert_eq!(all(0, 64), [(0, u64::MAX)]);
         assert_eq!(all(60, 8), [(0, 0xf << 60), (1, 0xf)]);

@@ -9,6 +9,7 @@ use crate::{
     abi::BLOCK,
     geometry::Chunk,
     holes::{
+        only_word,
         words,
         Clear, //
     },
@@ -148,20 +149,29 @@ impl Window {
     }
 
     fn change(&self, first: usize, count: usize, change: impl Fn(u64, u64) -> u64) {
+        // Most are.
+        if let Some((index, mask)) = only_word(first, count) {
+            return self.change_word(index, |word| change(word, mask));
+        }
         for (index, mask) in words(first, count) {
-            let Some(word) = self.started.get(index) else {
-                return;
-            };
-            let mut old = word.load(Relaxed);
-            loop {
-                let new = change(old, mask);
-                if new == old {
-                    break;
-                }
-                match word.cmpxchg(old, new, Full) {
-                    Ok(_) => break,
-                    Err(now) => old = now,
-                }
+            self.change_word(index, |word| change(word, mask));
+        }
+    }
+
+    #[inline]
+    fn change_word(&self, index: usize, change: impl Fn(u64) -> u64) {
+        let Some(word) = self.started.get(index) else {
+            return;
+        };
+        let mut old = word.load(Relaxed);
+        loop {
+            let new = change(old);
+            if new == old {
+                break;
+            }
+            match word.cmpxchg(old, new, Full) {
+                Ok(_) => break,
+                Err(now) => old = now,
             }
         }
     }
@@ -171,12 +181,18 @@ impl Window {
     pub(crate) fn is_done(&self, len: u64) -> bool {
         let span = self.span();
         let (first, count) = span.units(len);
-        span.0 & REFUSED == 0
-            && words(first, count).all(|(index, mask)| {
-                self.started
-                    .get(index)
-                    .is_none_or(|word| word.load(Relaxed) & mask == mask)
-            })
+        let is_set = |(index, mask): (usize, u64)| {
+            self.started
+                .get(index)
+                .is_none_or(|word| word.load(Relaxed) & mask == mask)
+        };
+        if span.0 & REFUSED != 0 {
+            return false;
+        }
+        match only_word(first, count) {
+            Some(word) => is_set(word),
+            None => words(first, count).all(is_set),
+        }
     }
 
     /// Whether some of it was refused.
