@@ -162,6 +162,7 @@ def initramfs(kernel, flavour, suite, folder):
     for script in glob.glob(f"{HERE}/guest/*.sh"):
         shutil.copy(script, ours)
     shutil.copy(f"{HERE}/guest/init", ours)
+    shutil.copy(f"{TREE}/docs/admin.md", ours)
     with open(f"{ours}/suite", "w") as f, open(f"{TREE}/selftests/suites/{suite}.sh") as text:
         f.write(". /functions.sh\n" + text.read() + "\nfinish\n")
     out = f"{folder}/initramfs"
