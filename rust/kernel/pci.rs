@@ -18,8 +18,48 @@ use core::{
 };
 use kernel::{
     fmt,
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Full,
+        Relaxed, //
+    },
 };
+
+/// Root buses whose host bridge does not forward between peers, as the kernel has said since
+/// functions came or went. There is room for a machine's; of more the kernel is asked each time.
+static CLOSED: [Atomic<u64>; 16] = [const { Atomic::new(NO_ROOT) }; 16];
+
+const NO_ROOT: u64 = u64::MAX;
+
+/// How often [`reopen`] was called.
+static CHANGES: Atomic<u64> = Atomic::new(0);
+
+/// Keeps that a root bus is closed, unless it was asked for before the last change.
+fn close(root: u64, changes: u64) {
+    let kept = CLOSED
+        .iter()
+        .find(|closed| match closed.cmpxchg(NO_ROOT, root, Full) {
+            Ok(_) => true,
+            Err(there) => there == root,
+        });
+    // Either we see the change here, or `reopen` sees what we kept: both order the two by `Full`.
+    if CHANGES.load(Relaxed) != changes {
+        if let Some(kept) = kept {
+            let _ = kept.cmpxchg(root, NO_ROOT, Relaxed);
+        }
+    }
+}
+
+/// Functions come or go, and a root bus may get another host bridge: the kernel is asked again.
+/// Callable in any context.
+pub(crate) fn reopen() {
+    CHANGES.fetch_add(1, Full);
+    for closed in &CLOSED {
+        closed.store(NO_ROOT, Relaxed);
+    }
+}
 
 /// Where a function is: domain, bus, device and function number.
 ///
@@ -336,10 +376,58 @@ impl Function {
     /// devices at one switch.
     ///
     /// May sleep. The kernel itself logs a line "Host bridge not in P2PDMA whitelist" when ACS
-    /// redirect is set on the way; it can't be told not to.
+    /// redirect is set on the way; it can't be told not to, but is asked once for a host bridge,
+    /// until functions come or go.
     ///
     /// Follows `pci_p2pdma_distance_many` in `drivers/pci/p2pdma.c`.
     pub fn distance_to(&self, client: &Self) -> Option<u32> {
+        let root = self.redirected_to(client);
+        if root.is_some_and(|root| CLOSED.iter().any(|closed| closed.load(Relaxed) == root)) {
+            return None;
+        }
+        let changes = CHANGES.load(Acquire);
+        let distance = self.ask_distance_to(client);
+        if let (None, Some(root)) = (distance, root) {
+            close(root, changes);
+        }
+        distance
+    }
+
+    /// The root bus that ACS sends the traffic between two functions up to although they share a
+    /// bridge, by number; `None` if it does not. May sleep.
+    ///
+    /// Follows `calc_map_type_and_dist` in `drivers/pci/p2pdma.c`.
+    fn redirected_to(&self, client: &Self) -> Option<u64> {
+        let (mine, theirs) = (self.and_upstream()?, client.and_upstream()?);
+        let common = mine.iter().position(|function| theirs.contains(function))?;
+        let meeting = mine.get(common)?;
+        let redirected = mine.iter().take(common + 1).any(Self::redirects)
+            || theirs
+                .iter()
+                .take_while(|function| *function != meeting)
+                .any(Self::redirects);
+        let top = mine.last()?.address();
+        redirected.then_some(top.to_pdevinfo() >> 8)
+    }
+
+    /// The function and the bridges above it, nearest first.
+    fn and_upstream(&self) -> Option<KVec<Self>> {
+        let mut all = KVec::new();
+        all.push(self.clone(), GFP_KERNEL).ok()?;
+        for bridge in self.upstream().ok()?? {
+            all.push(bridge, GFP_KERNEL).ok()?;
+        }
+        Some(all)
+    }
+
+    /// Whether ACS sends peer-to-peer traffic up from here.
+    fn redirects(&self) -> bool {
+        let bits = bindings::PCI_ACS_RR | bindings::PCI_ACS_CR | bindings::PCI_ACS_EC;
+        self.acs()
+            .is_some_and(|(_, control)| u32::from(control) & bits != 0)
+    }
+
+    fn ask_distance_to(&self, client: &Self) -> Option<u32> {
         let mut clients = [client.device()];
         // SAFETY: Both functions are live; the array has one entry.
         let distance = unsafe {

@@ -4,7 +4,10 @@
 //!
 //! C headers: `include/linux/device/bus.h`, `include/linux/workqueue.h`.
 
-use crate::bindings;
+use crate::{
+    bindings,
+    pci, //
+};
 use kernel::{
     container_of,
     error::to_result,
@@ -99,6 +102,7 @@ unsafe extern "C" fn notice<T: Follow>(
             | bindings::bus_notifier_event_BUS_NOTIFY_BOUND_DRIVER
             | bindings::bus_notifier_event_BUS_NOTIFY_UNBOUND_DRIVER)
     ) {
+        pci::reopen();
         events.follower.notice();
         // SAFETY: By the type invariant.
         unsafe { bindings::nvfs_helper_schedule_work(events.work.get()) };

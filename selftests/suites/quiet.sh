@@ -10,5 +10,14 @@ fi
 mount_xfs
 load_modules
 tap quiet /mnt/xfs/file "$far"
+if [ "$TB_TOPOLOGY" = acs ]; then
+	closed() { dmesg | grep -c 'Host bridge not in P2PDMA whitelist'; }
+	before=$(closed)
+	cat /proc/driver/nvidia-fs/paths > /dev/null
+	is "$(closed)" "$before" "the kernel is not asked again about a host bridge"
+	echo 1 > "/sys/bus/pci/devices/$PCI_RAW/remove"
+	cat /proc/driver/nvidia-fs/paths /proc/driver/nvidia-fs/paths > /dev/null
+	is "$(closed)" $((before + 1)) "but once after a function went"
+fi
 check "2.6: unload" unload_modules
 finish
