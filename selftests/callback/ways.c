@@ -144,10 +144,10 @@ static void move(const char *from, const char *to)
 	char line[512];
 
 	snprintf(line, sizeof(line),
-		 "mdadm --quiet %s --add %s && while grep -q recovery /proc/mdstat; do sleep 0.1; done && "
-		 "grep -q '^in_sync' /sys/block/%s/md/dev-%s/state && "
-		 "mdadm --quiet %s --fail %s && mdadm --quiet %s --remove %s && mdadm --quiet --zero-superblock %s",
-		 array, to, array + 5, to + 5, array, from, array, from, from);
+		 "mdadm --quiet %s --add %s && "
+		 "until grep -q '^in_sync' /sys/block/%s/md/dev-%s/state; do sleep 0.1; done && "
+		 "mdadm --quiet %s --fail %s --remove %s && mdadm --quiet --zero-superblock %s",
+		 array, to, array + 5, to + 5, array, from, from, from);
 	run(line);
 }
 

@@ -5,7 +5,7 @@ knob() { echo "$2" > "/sys/module/fake_storage/parameters/$1"; }
 a=/dev/fake_storage0 b=/dev/fake_storage1
 check "fake_storage has two drives' PCI functions" lend_to_fake_storage "$PCI_XFS" "$PCI_MD0"
 modprobe raid1
-mdadm --create /dev/md1 --quiet --run --level=1 --size=8M --raid-devices=2 --bitmap=none "$a" missing
+mdadm --create /dev/md1 --quiet --run --level=1 --size=4M --raid-devices=2 --bitmap=none "$a" missing
 load_modules p2pdma=off
 tap ways cpu $a
 for table in 1 2 3; do
