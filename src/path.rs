@@ -396,6 +396,8 @@ fn is_plain(file: &IoFile) -> Result<(), Refusal> {
         return Ok(());
     }
     match file.file_system_magic() {
+        // With inlinecrypt it is direct, but the block layer may do it by the CPU.
+        magic if file.is_encrypted() => Err(Refusal::Buffered(magic)),
         EXT4 => Ok(()),
         XFS if file.is_realtime() => Err(Refusal::Realtime),
         XFS if file.has_stable_writes() => Err(Refusal::StableWrites),

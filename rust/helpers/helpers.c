@@ -79,6 +79,11 @@ bool nvfs_helper_is_dax(const struct inode *inode)
 	return IS_DAX(inode);
 }
 
+bool nvfs_helper_is_encrypted(const struct inode *inode)
+{
+	return IS_ENCRYPTED(inode);
+}
+
 void nvfs_helper_get_file(struct file *file)
 {
 	get_file(file);

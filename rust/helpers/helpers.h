@@ -37,6 +37,7 @@ void nvfs_helper_kiocb_start_write(struct kiocb *iocb);
 void nvfs_helper_kiocb_end_write(struct kiocb *iocb);
 bool nvfs_helper_file_may_be_read(struct file *file);
 bool nvfs_helper_is_dax(const struct inode *inode);
+bool nvfs_helper_is_encrypted(const struct inode *inode);
 void nvfs_helper_get_file(struct file *file);
 void nvfs_helper_fsnotify(struct file *file, bool write);
 loff_t nvfs_helper_i_size_read(const struct inode *inode);

@@ -203,6 +203,12 @@ impl IoFile {
         unsafe { bindings::nvfs_helper_is_dax(self.host()) }
     }
 
+    /// Whether the file system or the block layer encrypts the data.
+    pub fn is_encrypted(&self) -> bool {
+        // SAFETY: The mapping's host of an open file is live.
+        unsafe { bindings::nvfs_helper_is_encrypted(self.host()) }
+    }
+
     /// Whether data must not change while it is written: XFS then copies that of direct I/O. It is
     /// decided when the file system is mounted, or the inode is made a realtime one.
     #[inline]
