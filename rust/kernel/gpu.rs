@@ -639,7 +639,7 @@ impl<O: Owner> PinnedGpu<O> {
     }
 
     /// The bus address of each GPU page for a peer that [`map_for`](Self::map_for) was called with.
-    /// Any other is wanted from now on, of which there can be [`WANTED`]. Callable in any context.
+    /// Any other is wanted from now on, of which there can be a few. Callable in any context.
     /// Good for DMA only while [`Owner::stop`] has not returned.
     pub fn addresses(&self, peer: &Function) -> Option<&[u64]> {
         let found = self.peers.find(peer);
@@ -661,7 +661,7 @@ impl<O: Owner> PinnedGpu<O> {
         let mut done = Ok(false);
         for peer in self.peers.wanted.iter().filter_map(Peers::take) {
             let mapped = self.map_for(&peer).map(|()| true);
-            done = done.and_then(|_| mapped);
+            done = done.and(mapped);
         }
         done
     }

@@ -88,9 +88,11 @@ impl Cursor {
 
     /// Whether there is nothing behind the next `bytes`.
     pub(super) fn ends_in(&self, bytes: usize) -> bool {
+        if self.iter.bi_size as usize != bytes {
+            return false;
+        }
         // SAFETY: By the safety requirements of `new`.
-        self.iter.bi_size as usize == bytes
-            && (self.bio.is_null() || unsafe { (*self.bio).bi_next.is_null() })
+        self.bio.is_null() || unsafe { (*self.bio).bi_next.is_null() }
     }
 
     /// Goes on by `bytes`, which are at most what [`piece`](Self::piece) has.
