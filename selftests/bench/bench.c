@@ -637,6 +637,8 @@ static void *work(void *data)
 	CPU_SET(w->cpu, &set);
 	sched_setaffinity(0, sizeof(set), &set);
 	our_run(&w->io, 10);
+	/* Ready; and go, once the counters were read. */
+	pthread_barrier_wait(w->barrier);
 	pthread_barrier_wait(w->barrier);
 	w->good = our_run(&w->io, WORKER_OPS);
 	pthread_barrier_wait(w->barrier);
@@ -668,6 +670,7 @@ static void scaling_row(const char *what, int n)
 		if (profiled && round == ROUNDS - 1)
 			COUNTER_ASK(COUNTER_PROFILE_BEGIN, &before);
 		COUNTER_ASK(COUNTER_READ, &before);
+		pthread_barrier_wait(&barrier);
 		pthread_barrier_wait(&barrier);
 		COUNTER_ASK(COUNTER_READ, &after);
 		if (profiled && round == ROUNDS - 1)
