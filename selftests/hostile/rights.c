@@ -523,7 +523,7 @@ static int sandboxed(void)
 	node = nvfs_open(0, O_RDWR);
 	arg = nvfs_io_arg(&buf, fd, 0, SIZE, 0);
 	if (node < 0 || gpu_fill(&gpu, va, SIZE, 2) ||
-	    nvfs_request(node, NVFS_IOCTL_READ, &arg) != -EACCES)
+	    nvfs_ioctl(node, NVFS_IOCTL_READ, &arg) != -EACCES)
 		return 4;
 	return !gpu_check(&gpu, va, SIZE, 2, &bad) && bad < 0 ? 0 : 5;
 }
