@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the shadow memory of a buffer stands for during a chunk of a transfer, and which blocks of
-//! it storage drivers took for DMA.
+//! What the shadow memory of a buffer stands for during a chunk of a transfer, which blocks of it
+//! storage drivers took for DMA (or sectors, of file systems with smaller blocks), and whether any
+//! was refused.
 //!
 //! Contract sections 9.4 and 10.4.
 

@@ -3,8 +3,9 @@
 //! Memory that stands for device memory in user space: zeroed pages in large folios, made when
 //! first touched and charged to the memory cgroup of the process that touches them.
 //!
-//! The pages go through `get_user_pages`, file systems and the block layer like any others, and
-//! can be told from all others by `Space::find`, in any context: `folio->mapping` is an address
+//! The pages go through file systems and the block layer like any others, lent to a transfer as
+//! they are ([`Lent`]) or found by `get_user_pages` where network file systems want that, and can be
+//! told from all others by `Space::find`, in any context: `folio->mapping` is an address
 //! space of our own, `folio->private` the owner, `folio->index` the place in its memory. The
 //! address space belongs to an anonymous inode and has no pages in its tree; that it is not NULL
 //! also keeps the pages on the fast path of `get_user_pages`.
