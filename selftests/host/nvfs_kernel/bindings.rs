@@ -145,7 +145,7 @@ pub unsafe fn import_ubuf(
     0
 }
 
-pub unsafe fn nvfs_helper_kiocb_set_apart(_iocb: *mut kiocb) {}
+pub unsafe fn nvfs_helper_kiocb_set_apart(_iocb: *mut kiocb, _privileged: bool) {}
 
 pub unsafe fn nvfs_helper_kiocb_start_write(_iocb: *mut kiocb) {}
 

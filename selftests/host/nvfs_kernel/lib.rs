@@ -26,13 +26,27 @@ pub mod fault {
 }
 
 pub mod shadow {
-    use crate::{context, reaper::Reaped};
-    use core::ptr::{null_mut, NonNull};
+    use crate::{bindings::iov_iter, context, reaper::Reaped};
+    use core::{
+        mem::MaybeUninit,
+        ptr::{null_mut, NonNull},
+    };
     use kernel::sync::aref::ARef;
     use loom::sync::atomic::{AtomicPtr, Ordering};
 
     /// The mark of one page, as `Space::find` reads it.
     pub struct Mark<T>(AtomicPtr<Reaped<T>>);
+
+    /// Shadow memory that a transfer uses.
+    pub struct Lent;
+
+    impl Lent {
+        pub(crate) fn len(&self) -> usize {
+            4096
+        }
+
+        pub(crate) fn iterate(&self, _write: bool, _iter: &mut MaybeUninit<iov_iter>) {}
+    }
 
     impl<T: Send + Sync + 'static> Mark<T> {
         pub fn new() -> Self {

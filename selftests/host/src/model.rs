@@ -150,7 +150,7 @@ impl Buffer {
     /// Begins a transfer that ends by itself, as `io::start`.
     fn submit(this: &BufferRef, file: &IoFile) -> Result<(), Refused> {
         this.begin()?;
-        let segment = |_: &Buffer| Some(Segment::user(4096, 4096));
+        let segment = |_: &Reaped<Buffer>| Ok(Segment::user(4096, 4096));
         match submit(this.clone(), file.clone(), Direction::Read, 0, segment) {
             Ok(Submitted::Queued) => (),
             Ok(Submitted::Done(_)) => Buffer::finish(this.clone(), 1),
