@@ -14,23 +14,25 @@
 //!
 //! Follows section 18 of the contract; header: `include/nv_p2p.h`.
 
+mod functions;
+mod peers;
+mod tables;
+
 use crate::{
-    bindings,
     completion::Event,
-    extents::Extent,
-    modules,
     pci::Function,
     symbol::Symbol, //
 };
-use core::{
-    ptr::{
-        null_mut,
-        NonNull, //
-    },
-    sync::atomic::{
-        AtomicPtr,
-        Ordering, //
-    },
+use core::ptr::{
+    null_mut,
+    NonNull, //
+};
+use functions::{
+    DmaMapping,
+    Driver,
+    FreeMapping,
+    FreePageTable,
+    PageTable, //
 };
 use kernel::{
     error::to_result,
@@ -53,27 +55,22 @@ use kernel::{
         Mutex, //
     },
 };
+use peers::{
+    Peer,
+    Peers, //
+};
+pub use tables::Layout;
+use tables::{
+    read_mapping,
+    read_table, //
+};
 
 /// Bytes of a GPU page.
 pub const GPU_PAGE_SIZE: u64 = 65536;
 
 global_lock! {
     // SAFETY: Initialized by `Interface::new`, before any use.
-    unsafe(uninit) static DRIVER: Mutex<Shared> = Shared { users: 0, functions: None, absent: None };
-}
-
-global_lock! {
-    // SAFETY: Initialized by `Interface::new`, before any use.
     unsafe(uninit) static PINS: Mutex<Pins> = Pins { next: 1, tree: None };
-}
-
-/// The GPU driver's functions, held while there are users of them.
-struct Shared {
-    users: usize,
-    functions: Option<Arc<Functions>>,
-    /// The count of loaded modules when there was no driver: it is not looked for again before
-    /// another has come. A look that finds the proprietary driver makes the kernel log lines.
-    absent: Option<u32>,
 }
 
 /// The pins that a free callback may be for, by number. Numbers are never used again.
@@ -91,7 +88,7 @@ impl Interface {
     /// To be called once, before anything else of this file is used.
     unsafe fn init() {
         // SAFETY: By the safety requirements.
-        unsafe { DRIVER.init() };
+        unsafe { functions::init() };
         // SAFETY: By the safety requirements.
         unsafe { PINS.init() };
     }
@@ -109,182 +106,6 @@ impl Interface {
     /// Whether NVIDIA's open driver is loaded now.
     pub fn is_present(&self) -> bool {
         Symbol::get(c"nvidia_p2p_get_pages").is_some()
-    }
-}
-
-/// NVIDIA's functions: pairs that are complete, and the modules they are in.
-struct Functions {
-    legacy: Option<Legacy>,
-    persistent: Option<Persistent>,
-    dma: Option<Dma>,
-    _symbols: [Option<Symbol>; 8],
-}
-
-#[derive(Clone, Copy)]
-struct Legacy {
-    get_pages: GetPages,
-    put_pages: PutPages,
-    free_page_table: FreePageTable,
-}
-
-#[derive(Clone, Copy)]
-struct Persistent {
-    get_pages: GetPagesPersistent,
-    put_pages: PutPagesPersistent,
-}
-
-#[derive(Clone, Copy)]
-struct Dma {
-    map_pages: MapPages,
-    unmap_pages: UnmapPages,
-    free_mapping: FreeMapping,
-}
-
-type PageTable = bindings::nv_p2p_page_table;
-type DmaMapping = bindings::nv_p2p_dma_mapping;
-type FreeCallback = unsafe extern "C" fn(*mut c_void);
-type GetPages = unsafe extern "C" fn(
-    u64,
-    u32,
-    u64,
-    u64,
-    *mut *mut PageTable,
-    Option<FreeCallback>,
-    *mut c_void,
-) -> c_int;
-type PutPages = unsafe extern "C" fn(u64, u32, u64, *mut PageTable) -> c_int;
-type GetPagesPersistent = unsafe extern "C" fn(u64, u64, *mut *mut PageTable, u32) -> c_int;
-type PutPagesPersistent = unsafe extern "C" fn(u64, *mut PageTable, u32) -> c_int;
-type FreePageTable = unsafe extern "C" fn(*mut PageTable) -> c_int;
-type MapPages =
-    unsafe extern "C" fn(*mut bindings::pci_dev, *mut PageTable, *mut *mut DmaMapping) -> c_int;
-type UnmapPages =
-    unsafe extern "C" fn(*mut bindings::pci_dev, *mut PageTable, *mut DmaMapping) -> c_int;
-type FreeMapping = unsafe extern "C" fn(*mut DmaMapping) -> c_int;
-
-// The types above are those of the header.
-const _: [bindings::nv_p2p_get_pages_fn; 0] = [None::<GetPages>; 0];
-const _: [bindings::nv_p2p_put_pages_fn; 0] = [None::<PutPages>; 0];
-const _: [bindings::nv_p2p_get_pages_persistent_fn; 0] = [None::<GetPagesPersistent>; 0];
-const _: [bindings::nv_p2p_put_pages_persistent_fn; 0] = [None::<PutPagesPersistent>; 0];
-const _: [bindings::nv_p2p_free_page_table_fn; 0] = [None::<FreePageTable>; 0];
-const _: [bindings::nv_p2p_dma_map_pages_fn; 0] = [None::<MapPages>; 0];
-const _: [bindings::nv_p2p_dma_unmap_pages_fn; 0] = [None::<UnmapPages>; 0];
-const _: [bindings::nv_p2p_free_dma_mapping_fn; 0] = [None::<FreeMapping>; 0];
-
-impl Functions {
-    fn look_up() -> Self {
-        let get_pages = Symbol::get(c"nvidia_p2p_get_pages");
-        let put_pages = Symbol::get(c"nvidia_p2p_put_pages");
-        let get_persistent = Symbol::get(c"nvidia_p2p_get_pages_persistent");
-        let put_persistent = Symbol::get(c"nvidia_p2p_put_pages_persistent");
-        let free_page_table = Symbol::get(c"nvidia_p2p_free_page_table");
-        let legacy = match (&get_pages, &put_pages, &free_page_table) {
-            (Some(get), Some(put), Some(free)) => Some(Legacy {
-                // SAFETY: The GPU driver's function of this name has this type.
-                get_pages: unsafe {
-                    core::mem::transmute::<NonNull<c_void>, GetPages>(get.address())
-                },
-                // SAFETY: As above.
-                put_pages: unsafe {
-                    core::mem::transmute::<NonNull<c_void>, PutPages>(put.address())
-                },
-                // SAFETY: As above.
-                free_page_table: unsafe {
-                    core::mem::transmute::<NonNull<c_void>, FreePageTable>(free.address())
-                },
-            }),
-            _ => None,
-        };
-        let persistent = match (&get_persistent, &put_persistent) {
-            (Some(get), Some(put)) => Some(Persistent {
-                // SAFETY: The GPU driver's function of this name has this type.
-                get_pages: unsafe {
-                    core::mem::transmute::<NonNull<c_void>, GetPagesPersistent>(get.address())
-                },
-                // SAFETY: As above.
-                put_pages: unsafe {
-                    core::mem::transmute::<NonNull<c_void>, PutPagesPersistent>(put.address())
-                },
-            }),
-            _ => None,
-        };
-        let map_pages = Symbol::get(c"nvidia_p2p_dma_map_pages");
-        let unmap_pages = Symbol::get(c"nvidia_p2p_dma_unmap_pages");
-        let free_mapping = Symbol::get(c"nvidia_p2p_free_dma_mapping");
-        let dma = match (&map_pages, &unmap_pages, &free_mapping) {
-            (Some(map), Some(unmap), Some(free)) => Some(Dma {
-                // SAFETY: The GPU driver's function of this name has this type.
-                map_pages: unsafe {
-                    core::mem::transmute::<NonNull<c_void>, MapPages>(map.address())
-                },
-                // SAFETY: As above.
-                unmap_pages: unsafe {
-                    core::mem::transmute::<NonNull<c_void>, UnmapPages>(unmap.address())
-                },
-                // SAFETY: As above.
-                free_mapping: unsafe {
-                    core::mem::transmute::<NonNull<c_void>, FreeMapping>(free.address())
-                },
-            }),
-            _ => None,
-        };
-        Self {
-            legacy,
-            persistent,
-            dma,
-            _symbols: [
-                get_pages,
-                put_pages,
-                get_persistent,
-                put_persistent,
-                free_page_table,
-                map_pages,
-                unmap_pages,
-                free_mapping,
-            ],
-        }
-    }
-}
-
-/// One user of the GPU driver's functions, which cannot be unloaded meanwhile.
-struct Driver(Arc<Functions>);
-
-impl Driver {
-    /// Holds the driver. `ENODEV` when it is not there, or lacks too much.
-    fn get() -> Result<Self> {
-        let mut shared = DRIVER.lock();
-        let functions = match &shared.functions {
-            Some(functions) => functions.clone(),
-            None => {
-                let loaded = modules::changes();
-                if shared.absent == Some(loaded) {
-                    return Err(ENODEV);
-                }
-                let functions = Functions::look_up();
-                if functions.legacy.is_none() && functions.persistent.is_none() {
-                    shared.absent = Some(loaded);
-                    return Err(ENODEV);
-                }
-                shared.absent = None;
-                let functions = Arc::new(functions, GFP_KERNEL)?;
-                shared.functions = Some(functions.clone());
-                functions
-            }
-        };
-        shared.users += 1;
-        Ok(Self(functions))
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        let mut shared = DRIVER.lock();
-        // OVERFLOW: `get` has counted this user.
-        shared.users -= 1;
-        if shared.users == 0 {
-            shared.functions = None;
-        }
     }
 }
 
@@ -468,14 +289,6 @@ pub struct PinnedGpu<O: Owner> {
     driver: Driver,
 }
 
-/// What a page table says.
-pub struct Layout {
-    /// Where the memory is, in order; neighbours that touch are one extent.
-    pub extents: KVVec<Extent>,
-    /// The GPU's identity.
-    pub uuid: [u8; 16],
-}
-
 impl<O: Owner> PinnedGpu<O> {
     /// Pins `len` bytes at GPU address `va` of the current process; both are multiples of
     /// [`GPU_PAGE_SIZE`]. With [`Kind::Legacy`] `owner` may be told to stop from now on.
@@ -620,20 +433,13 @@ impl<O: Owner> PinnedGpu<O> {
     fn keep(&self, peer: &Function, mapping: NonNull<DmaMapping>) -> Result {
         // SAFETY: The GPU driver has just made it.
         let addresses = unsafe { read_mapping(mapping, self.pages) }?;
-        let peer = KBox::new(
-            Peer {
-                function: peer.clone(),
-                addresses,
-                next: null_mut(),
-            },
-            GFP_KERNEL_ACCOUNT,
-        )?;
+        let made = Peer::new(peer.clone(), addresses)?;
         self.inner
             .given
             .lock()
             .mappings
-            .push((peer.function.clone(), mapping), GFP_KERNEL_ACCOUNT)?;
-        self.peers.add(peer);
+            .push((peer.clone(), mapping), GFP_KERNEL_ACCOUNT)?;
+        self.peers.add(made);
         self.inner.owner.mapped();
         Ok(())
     }
@@ -651,15 +457,14 @@ impl<O: Owner> PinnedGpu<O> {
 
     /// Whether addresses were wanted for a peer that has none.
     pub fn wants_peer(&self) -> bool {
-        let is_set = |slot: &AtomicPtr<bindings::pci_dev>| !slot.load(Ordering::Relaxed).is_null();
-        self.peers.wanted.iter().any(is_set)
+        self.peers.are_wanted()
     }
 
     /// Makes the memory known to the peers that want it; whether there was one. May sleep. Errors:
     /// as for [`map_for`](Self::map_for), the first of those that failed; all others were done.
     pub fn map_wanted(&self) -> Result<bool> {
         let mut done = Ok(false);
-        for peer in self.peers.wanted.iter().filter_map(Peers::take) {
+        for peer in self.peers.wanted() {
             let mapped = self.map_for(&peer).map(|()| true);
             done = done.and(mapped);
         }
@@ -687,132 +492,6 @@ impl<O: Owner> PinnedGpu<O> {
         let error = unsafe { (dma.unmap_pages)(peer.as_ptr(), table.as_ptr(), mapping.as_ptr()) };
         if error != 0 {
             pr_warn_once!("the GPU driver failed to unmap pages: error {}\n", error);
-        }
-    }
-}
-
-/// Reads the bus addresses of `pages` GPU pages.
-///
-/// # Safety
-///
-/// `mapping` is valid and stays so for the call.
-unsafe fn read_mapping(mapping: NonNull<DmaMapping>, pages: usize) -> Result<KVVec<u64>> {
-    // SAFETY: By the safety requirements.
-    let (page_size, entries, raw) = unsafe {
-        let mapping = mapping.as_ptr();
-        (
-            (*mapping).page_size_type,
-            (*mapping).entries,
-            (*mapping).dma_addresses,
-        )
-    };
-    if page_size != bindings::NV_P2P_PAGE_SIZE_64K || entries as usize != pages || raw.is_null() {
-        return Err(EINVAL);
-    }
-    let mut addresses = KVVec::with_capacity(pages, GFP_KERNEL_ACCOUNT)?;
-    for index in 0..pages {
-        // SAFETY: The mapping has `entries` addresses.
-        addresses.push(unsafe { *raw.add(index) }, GFP_KERNEL_ACCOUNT)?;
-    }
-    Ok(addresses)
-}
-
-/// The peers of one pin: a list that only grows, so that it can be read in any context.
-///
-/// # Invariants
-///
-/// `first`, and `next` of each element, is null or an element that lives as long as the list.
-struct Peers {
-    first: AtomicPtr<Peer>,
-    /// Each is null, or a counted reference on a function that had no element when it was set.
-    wanted: [AtomicPtr<bindings::pci_dev>; WANTED],
-}
-
-/// How many peers can be wanted at a time: as many as the disks of one transfer that nobody foresaw.
-/// Of more, some are wanted again by the next transfer.
-const WANTED: usize = 4;
-
-struct Peer {
-    function: Function,
-    addresses: KVVec<u64>,
-    next: *mut Peer,
-}
-
-// SAFETY: The pointers own their elements, which may be sent and shared.
-unsafe impl Send for Peers {}
-// SAFETY: As above.
-unsafe impl Sync for Peers {}
-
-impl Peers {
-    fn new() -> Self {
-        // INVARIANT: Empty.
-        Self {
-            first: AtomicPtr::new(null_mut()),
-            wanted: [const { AtomicPtr::new(null_mut()) }; WANTED],
-        }
-    }
-
-    /// Callable in any context.
-    fn want(&self, peer: &Function) {
-        let wanted = peer.clone().into_raw();
-        for slot in &self.wanted {
-            // INVARIANT: The reference goes there.
-            match slot.compare_exchange(null_mut(), wanted, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(other) if other == wanted => break,
-                Err(_) => (),
-            }
-        }
-        // SAFETY: The reference just taken. It is not the last one: the caller has another.
-        drop(unsafe { Function::from_raw(wanted) });
-    }
-
-    /// The peer of one of the places of `wanted`, which is free then.
-    fn take(wanted: &AtomicPtr<bindings::pci_dev>) -> Option<Function> {
-        // SAFETY: By the type invariants; the reference is ours from now on.
-        unsafe { Function::from_raw(wanted.swap(null_mut(), Ordering::Acquire)) }
-    }
-
-    fn add(&self, peer: KBox<Peer>) {
-        let peer = KBox::into_raw(peer);
-        let mut first = self.first.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: Not yet seen by others.
-            unsafe { (*peer).next = first };
-            // INVARIANT: A new element, and `next` was in the list.
-            match self.first.compare_exchange_weak(
-                first,
-                peer,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(now) => first = now,
-            }
-        }
-    }
-
-    fn find(&self, peer: &Function) -> Option<&[u64]> {
-        let mut at = self.first.load(Ordering::Acquire);
-        // SAFETY: By the type invariants.
-        while let Some(found) = unsafe { at.as_ref() } {
-            if found.function == *peer {
-                return Some(&found.addresses);
-            }
-            at = found.next;
-        }
-        None
-    }
-}
-
-impl Drop for Peers {
-    fn drop(&mut self) {
-        self.wanted.iter().filter_map(Self::take).for_each(drop);
-        let mut at = *self.first.get_mut();
-        while !at.is_null() {
-            // SAFETY: By the type invariants; nobody else has the list any more.
-            let peer = unsafe { KBox::from_raw(at) };
-            at = peer.next;
         }
     }
 }
@@ -868,73 +547,4 @@ fn unregister(number: usize) {
         .and_then(|tree| tree.remove_node(&number));
     drop(pins);
     drop(node);
-}
-
-/// Major version of a page table, and the lowest minor of it that we can read.
-const VERSIONS: [(u32, u32); 2] = [(1, 2), (2, 0)];
-
-/// Reads where `len` bytes of GPU memory are.
-///
-/// # Safety
-///
-/// `table` is valid, of whatever version, and stays so for the call.
-unsafe fn read_table(table: NonNull<PageTable>, len: u64) -> Result<Layout, PinError> {
-    let table = table.as_ptr();
-    // SAFETY: Every version begins with its number.
-    let version = unsafe { (*table).version };
-    if !VERSIONS
-        .iter()
-        .any(|&(major, minor)| version >> 16 == major && version & 0xffff >= minor)
-    {
-        return Err(PinError::Version(version));
-    }
-    // SAFETY: A known version has the fields of our declaration.
-    let (page_size, pages, entries, uuid) = unsafe {
-        (
-            (*table).page_size,
-            (*table).pages,
-            (*table).entries,
-            (*table).gpu_uuid,
-        )
-    };
-    if page_size != bindings::NV_P2P_PAGE_SIZE_64K {
-        return Err(PinError::PageSize(page_size));
-    }
-    if u64::from(entries) != len / GPU_PAGE_SIZE || pages.is_null() {
-        return Err(PinError::Malformed);
-    }
-    let mut extents: KVVec<Extent> = KVVec::new();
-    for index in 0..entries as usize {
-        // SAFETY: The table has `entries` pointers.
-        let page = unsafe { *pages.add(index) };
-        if page.is_null() {
-            return Err(PinError::Malformed);
-        }
-        // SAFETY: Each is a valid page.
-        let phys = unsafe { (*page).physical_address };
-        if phys % GPU_PAGE_SIZE != 0 {
-            return Err(PinError::Malformed);
-        }
-        match extents.last_mut() {
-            Some(last) if last.end() == Some(phys) => {
-                last.len = last.len.saturating_add(GPU_PAGE_SIZE as usize);
-            }
-            _ => extents.push(
-                Extent {
-                    phys,
-                    len: GPU_PAGE_SIZE as usize,
-                },
-                GFP_KERNEL_ACCOUNT,
-            )?,
-        }
-    }
-    let mut identity = [0; 16];
-    if !uuid.is_null() {
-        // SAFETY: The identity has 16 bytes.
-        unsafe { core::ptr::copy_nonoverlapping(uuid, identity.as_mut_ptr(), 16) };
-    }
-    Ok(Layout {
-        extents,
-        uuid: identity,
-    })
 }
