@@ -255,10 +255,16 @@ static void chain(struct scatterlist *sgl, unsigned int nr)
 		__sg_chain(&sgl[i], &sgl[i + 1]);
 }
 
+/* Entries of the list that are initialised. */
+static unsigned int list_room(const struct client *client)
+{
+	return client->build.room ?: client->build.phys_segments;
+}
+
 static int build_list(struct client *client)
 {
 	struct fake_storage_build *build = &client->build;
-	unsigned int room = build->room ?: build->phys_segments;
+	unsigned int room = list_room(client);
 	int ret;
 
 	memset(client->sgl, POISON, sizeof(client->sgl));
@@ -419,6 +425,8 @@ static void call_v1(struct client *client, struct fake_storage_call *call, struc
 	}
 	if (memcmp(client->before, client->sgl, sizeof(client->before)))
 		call->touched |= FAKE_STORAGE_LIST_TOUCHED;
+	if (memcmp(client->before, client->sgl, list_room(client) * sizeof(*client->sgl)))
+		call->touched |= FAKE_STORAGE_ROOM_TOUCHED;
 }
 
 static void show_iter(struct client *client, struct fake_storage_call *call)

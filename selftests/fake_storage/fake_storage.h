@@ -95,6 +95,7 @@ enum fake_storage_function {
 #define FAKE_STORAGE_ITER_TOUCHED	2
 #define FAKE_STORAGE_STATE_TOUCHED	4
 #define FAKE_STORAGE_RECORD_TOUCHED	8
+#define FAKE_STORAGE_ROOM_TOUCHED	16	/* entries that the list has */
 
 struct fake_storage_segment {
 	__u64 addr;		/* bus address */

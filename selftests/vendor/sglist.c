@@ -115,7 +115,12 @@ static void test_request_refused(void)
 	v.build.room = NVFS_MAX_SG_ENTRIES;
 	vendor_build(&v, FAKE_STORAGE_READ, 0, many, NVFS_MAX_SG_ENTRIES + 1);
 	tap_is(vendor_call(&v, REQUEST, 0), -1, "128 segments do not: -1");
-	tap_is(nvfs_stat("Error", "sg-ext"), before + 1, "sg-ext counts it");
+	tap_ok(!(v.call.touched & FAKE_STORAGE_ROOM_TOUCHED), "the list is as it was");
+	v.build.room = v.build.phys_segments = 1;
+	vendor_build(&v, FAKE_STORAGE_READ, 0, many, NVFS_MAX_SG_ENTRIES + 1);
+	tap_is(vendor_call(&v, REQUEST, 0), -1, "nor behind a list of one entry: -1");
+	tap_ok(!(v.call.touched & FAKE_STORAGE_ROOM_TOUCHED), "which ends where it did");
+	tap_is(nvfs_stat("Error", "sg-ext"), before + 2, "sg-ext counts both");
 }
 
 /* `gpu_runs`: contiguous runs of GPU memory under the whole I/O. */
