@@ -6,7 +6,8 @@
  * usage: fuzz PLACE...; PLACE is a folder of a file system, or a block device of which all may be
  * overwritten; with a '-' before it no data can be moved there. The first one is the victim's.
  *
- * Environment: SEED (0: another one each time), FIRST call, CALLS or MINUTES, ONLY=KIND,KIND...
+ * Environment: SEED (0: another one each time), FIRST call, CALLS or MINUTES, ONLY=KIND,KIND...,
+ * GENES of the first round
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -199,7 +200,7 @@ static long long free_memory(void)
 /* Also in the kernel's log, so that what it says can be told to belong to a round. */
 static void announce(const char *fmt, ...)
 {
-	char text[200];
+	char text[900];
 	va_list args;
 
 	va_start(args, fmt);
@@ -231,8 +232,12 @@ static void *work(void *arg)
 	struct thread *t = arg;
 
 	self = t;
-	while (t->index < CALLS && !shared->stop)
+	guide_begin(t);
+	while (t->index < CALLS && !shared->stop) {
+		guide_call(t);
 		one_call(t);
+	}
+	guide_call(t);
 	return NULL;
 }
 
@@ -474,7 +479,7 @@ static void take_places(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	char why[200] = "no files";
+	char why[200] = "no files", genes[700];
 	unsigned int i;
 	uint64_t seed = variable("SEED", 0), calls = variable("CALLS", 0), first = variable("FIRST", 0);
 	double start = nvfs_seconds(), told = start, minutes = variable("MINUTES", 0);
@@ -505,8 +510,10 @@ int main(int argc, char **argv)
 		uint64_t rng = mix(mix(seed, round), 0xf022);
 
 		shared->round = round++;
-		announce("fuzz: SEED=%llu FIRST=%llu", (unsigned long long)seed,
-			 (unsigned long long)shared->round * ROUND_CALLS);
+		guide_round(&rng, rounds ? NULL : getenv("GENES"));
+		guide_tell(genes, sizeof(genes));
+		announce("fuzz: SEED=%llu FIRST=%llu%s", (unsigned long long)seed,
+			 (unsigned long long)shared->round * ROUND_CALLS, genes);
 		if (!prepare_files())
 			wrong(NULL, "no files");
 		reset_parameters(&rng);
@@ -526,8 +533,8 @@ int main(int argc, char **argv)
 	lost = memory ? memory - free_memory() : 0;
 	if (!tap_ok(!shared->failed, "%llu calls, SEED=%llu", SUM(calls), (unsigned long long)seed)) {
 		tap_diag("%s", shared->failure);
-		tap_diag("again: SEED=%llu FIRST=%llu", (unsigned long long)seed,
-			 (unsigned long long)shared->round * ROUND_CALLS);
+		tap_diag("again: SEED=%llu FIRST=%llu%s", (unsigned long long)seed,
+			 (unsigned long long)shared->round * ROUND_CALLS, genes);
 		for (i = 0; i < WORKERS; i++)
 			if (shared->failed_worker == i || shared->failed_worker == WORKERS)
 				print_calls(i);
@@ -536,6 +543,10 @@ int main(int argc, char **argv)
 		 (unsigned long long)rounds, nvfs_seconds() - start, running, SUM(requests), SUM(mapped),
 		 SUM(moved), SUM(fences));
 	print_reasons();
+	tap_diag("coverage: %llu steps, %llu programs kept", (unsigned long long)shared->guide.reached,
+		 (unsigned long long)shared->guide.nr_kept);
+	if (!access("/sys/kernel/debug/kcov", F_OK))
+		tap_ok(shared->guide.reached > 1000, "the module tells what is reached of it");
 	/* Else it tries nothing but refusals. */
 	tap_ok(getenv("ONLY") || (SUM(mapped) > SUM(calls) / 100 && SUM(moved) > SUM(calls) / 100),
 	       "one call in a hundred maps, another one moves data");

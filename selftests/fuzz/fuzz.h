@@ -2,8 +2,9 @@
 /*
  * The fuzzer: rounds of random calls by several processes, each with several threads.
  *
- * What a thread does depends on the seed, the round and its place alone, never on a clock; only the
- * order in which threads meet differs from run to run. A round begins with everything closed and
+ * What a thread does depends on the seed, the round and its place alone, never on a clock, and where
+ * there is coverage on what earlier rounds reached, which is told (guide.c); only the order in which
+ * threads meet differs from run to run. A round begins with everything closed and
  * ends with everything closed, so any round can be run by itself.
  */
 #ifndef FUZZ_H
@@ -67,6 +68,27 @@ struct ring {
 	struct call call[TRACED];
 };
 
+#define STRETCH		25	/* calls of a thread that follow from one number */
+#define STRETCHES	(CALLS / STRETCH)
+#define MAX_KEPT	4096
+
+/* What a thread of a round would do by itself. */
+struct stretch {
+	uint64_t round;
+	unsigned int worker;
+};
+
+struct guide {
+	struct stretch program[WORKERS][STRETCHES];	/* of this round */
+	uint64_t reached;		/* steps in the module that were seen */
+	uint64_t nr_kept;		/* so far; there is room for the last ones */
+	struct kept {
+		unsigned int nr;
+		struct stretch stretch[STRETCHES];
+	} kept[MAX_KEPT];
+	uint8_t seen[64 * 1024];
+};
+
 /* What all processes of a run see. */
 struct shared {
 	uint64_t seed, round;
@@ -77,6 +99,7 @@ struct shared {
 	uint64_t victim_va[2];	/* GPU memory of the victim */
 	pid_t pid[PROCESSES];
 	struct ring ring[WORKERS];
+	struct guide guide;
 	/* Arguments and meta blocks that other processes can change. */
 	_Alignas(4096) uint8_t page[4][4096];
 };
@@ -181,6 +204,13 @@ __attribute__((format(printf, 2, 3))) void wrong(struct thread *t, const char *f
 void begin(struct thread *t, const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
 	   uint64_t e);
 long end(struct thread *t, long result);
+
+/* guide.c */
+void guide_round(uint64_t *rng, const char *genes);
+void guide_tell(char *text, size_t size);
+void guide_open(void);
+void guide_begin(struct thread *t);
+void guide_call(struct thread *t);
 
 /* world.c */
 void make_world(unsigned int process, int mail);

@@ -198,6 +198,7 @@ void make_world(unsigned int process, int mail)
 		t->ring = &shared->ring[process * THREADS + i % THREADS];
 		t->now = t->ring->call;
 	}
+	guide_open();
 	if (ordinary && (setregid(65534, 65534) || setreuid(65534, 65534)))
 		tap_bail("no other user");
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# Random calls, see ../fuzz. CALLS= or MINUTES=, SEED= (0: another one each time), FIRST=, ONLY=.
+# Random calls, see ../fuzz. CALLS= or MINUTES=, SEED= (0: another one each time), FIRST=, GENES=, ONLY=.
 # With --hook, or STORAGE=1 (another driver with hooks), in callback mode.
 export CALLS="${CALLS:-6000}" SEED="${SEED:-0}"
 mount_ext4
