@@ -1170,19 +1170,11 @@ static const struct {
 
 static unsigned int weight[NR_KINDS], all_weights;
 
-static void no_compat(int signal)
-{
-	(void)signal;
-	_exit(1);
-}
-
 /* Only those named in `wanted`, separated by commas; all without it. */
 void list_calls(const char *wanted)
 {
 	char list[256], name[32];
 	unsigned int i;
-	pid_t pid;
-	int status;
 
 	snprintf(list, sizeof(list), ",%s,", wanted ? wanted : "");
 	for (i = 0; i < NR_KINDS; i++) {
@@ -1192,17 +1184,7 @@ void list_calls(const char *wanted)
 	}
 	if (!all_weights)
 		tap_bail("no such calls: %s", wanted);
-	/* Whether the kernel runs 32-bit programs. */
-	pid = fork();
-	if (!pid) {
-		long ret = 20;	/* getpid */
-
-		/* The kernel would log a fault that is not handled. */
-		signal(SIGSEGV, no_compat);
-		asm volatile("int $0x80" : "+a"(ret) : : "memory", "r8", "r9", "r10", "r11");
-		_exit(ret != getpid());
-	}
-	has_compat = waitpid(pid, &status, 0) == pid && !status;
+	has_compat = nvfs_has_compat();
 	tap_diag("32-bit ioctls: %s", has_compat ? "yes" : "no");
 }
 

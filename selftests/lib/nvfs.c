@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +11,34 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "gpu.h"
 #include "nvfs.h"
+
+static void no_compat(int signal)
+{
+	(void)signal;
+	_exit(1);
+}
+
+bool nvfs_has_compat(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		long ret = 20;	/* getpid */
+
+		/* The kernel would log a fault that is not handled. */
+		signal(SIGSEGV, no_compat);
+		__asm__ volatile("int $0x80" : "+a"(ret) : : "memory", "r8", "r9", "r10", "r11");
+		_exit(ret != getpid());
+	}
+	return pid > 0 && waitpid(pid, &status, 0) == pid && !status;
+}
 
 int nvfs_open(unsigned int n, int flags)
 {

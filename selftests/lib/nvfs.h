@@ -35,6 +35,9 @@ struct nvfs_buffer {
 	uint64_t fence;		/* value of the last asynchronous request */
 };
 
+/* nvfs_has_compat: whether the kernel runs 32-bit programs. */
+bool nvfs_has_compat(void);
+
 /* nvfs_open: opens /dev/nvidia-fs<n>. */
 int nvfs_open(unsigned int n, int flags);
 

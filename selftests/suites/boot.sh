@@ -66,12 +66,12 @@ dd if=/tmp/data of="$NVME_RAW" bs=$MIB seek=5000 oflag=direct 2>/dev/null
 is "$(host drive raw sha256 $((5000 * MIB)) $MIB)" "$sum" "the host sees a raw drive beyond 4 GiB"
 
 # BARs: the same bytes here and in the file on the host.
-bar0=$(bar_address "$PCI_GPU0")
+bar0=/sys/bus/pci/devices/$PCI_GPU0/resource2
 echo 1 > "/sys/bus/pci/devices/$PCI_GPU0/enable"
-devmem $((bar0 + 8)) 64 0x1122334455667788
+bar "$bar0" 8 0x1122334455667788
 is "$(host bytes gpu0 8 8)" 8877665544332211 "the host sees a word of gpu0"
 is "$(host fill gpu0 $MIB 16 0x5a)" ok "the host fills a piece of gpu0"
-is "$(devmem $((bar0 + MIB)) 64)" 0x5A5A5A5A5A5A5A5A "the guest sees it"
+is "$(bar "$bar0" $MIB)" 0x5a5a5a5a5a5a5a5a "the guest sees it"
 
 # The other requests.
 is "$(host pattern gpu1 4096 $((128 * MIB)) 0x123456789)" ok "the host writes a pattern of 128 MiB"

@@ -96,6 +96,3 @@ tell() { reply=$(host "$@") || { echo "# host $*: $reply"; return 1; }; }
 
 # drive_offset FILE: where the file's first byte lies on its drive. The file must be in one piece.
 drive_offset() { filefrag -b1 -v "$1" | sed -n 's/^ *0: *0\.\. *[0-9]*: *\([0-9]*\)\.\..*/\1/p'; }
-
-# bar_address PCI-ADDRESS: the physical address of a BAR of shared memory.
-bar_address() { sed -n '3s/ .*//p' "/sys/bus/pci/devices/$1/resource"; }
