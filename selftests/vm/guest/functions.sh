@@ -4,10 +4,13 @@
 rig=$(rig ext4 xfs md0 md1 raw far) || exit 1
 eval "$rig"
 
-# What fails on purpose is no report.
-for verbose in /sys/kernel/debug/fail*/verbose; do
-	[ ! -e "$verbose" ] || echo 0 > "$verbose"
-done
+# be_silent FILE...: what fails on purpose is no report.
+be_silent() {
+	for verbose in "$@"; do
+		[ ! -e "$verbose" ] || echo 0 > "$verbose"
+	done
+}
+be_silent /sys/kernel/debug/fail*/verbose
 
 count=0 failed=0
 
@@ -75,7 +78,10 @@ start_md() {
 mount_md() { start_md && mount -t ext4 /dev/md0 /mnt/md; }
 
 # load_modules PARAMETER...: parameters are nvidia-fs's own.
-load_modules() { insmod /modules/fake_nvidia.ko && insmod /modules/nvidia-fs.ko "$@"; }
+load_modules() {
+	insmod /modules/fake_nvidia.ko && insmod /modules/nvidia-fs.ko "$@" &&
+		be_silent /sys/kernel/debug/nvfs_inject_fault/*/verbose
+}
 unload_modules() { rmmod nvidia_fs && rmmod fake_nvidia; }
 
 # lend DRIVER PCI-ADDRESS...: takes functions from nvme.

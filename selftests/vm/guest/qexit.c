@@ -14,5 +14,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	outl(argc > 1 ? atoi(argv[1]) : 0, 0xf4);
-	return 0;
+	/* The other CPUs go on until QEMU is gone: init must not end meanwhile. */
+	for (;;)
+		pause();
 }
