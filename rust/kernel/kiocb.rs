@@ -38,6 +38,8 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
+            Full,
+            Relaxed,
             Release, //
         },
         Arc, //
@@ -306,14 +308,23 @@ pub trait Completed: Send + Sync + Sized + 'static {
 
 /// Room in an object for its one asynchronous transfer at a time.
 ///
+/// A transfer is over when its data was moved *and* the file system's function has returned, which may
+/// look at the iocb after it has queued it, as ext4's does to note the time of access. Who comes
+/// second ends it.
+///
 /// # Invariants
 ///
 /// - While `busy` is 0, `iocb`, `file`, `segment` and `owner` are nobody's; who changes it to 1 owns them
 ///   until the transfer is over.
 /// - While a transfer is under way `owner` is a counted reference on the object around this slot.
+/// - `stage` leaves `BEGUN` once in a transfer: by [`submit`] to `QUEUED`, or by `complete` to
+///   `MOVED`. Who finds it changed by the other owns the rest of the transfer.
 #[pin_data]
 pub struct Slot {
     busy: Atomic<u32>,
+    stage: Atomic<u32>,
+    /// What `complete` was told.
+    result: Atomic<i64>,
     #[pin]
     iocb: Opaque<bindings::kiocb>,
     file: UnsafeCell<Option<IoFile>>,
@@ -321,6 +332,13 @@ pub struct Slot {
     owner: UnsafeCell<Option<NonNull<c_void>>>,
     freezable: UnsafeCell<bool>,
 }
+
+/// The file system's function has not returned.
+const BEGUN: u32 = 0;
+/// It has returned, and the data is under way.
+const QUEUED: u32 = 1;
+/// The data was moved before it has returned.
+const MOVED: u32 = 2;
 
 // SAFETY: By the type invariants the fields have one owner at a time.
 unsafe impl Send for Slot {}
@@ -341,6 +359,8 @@ impl Slot {
         // INVARIANT: Not busy.
         pin_init!(Self {
             busy: Atomic::new(0),
+            stage: Atomic::new(BEGUN),
+            result: Atomic::new(0),
             iocb <- Opaque::uninit(),
             file: UnsafeCell::new(None),
             segment: UnsafeCell::new(None),
@@ -390,6 +410,8 @@ pub fn submit<T: Completed>(
         return Err(EBUSY);
     }
     // From here on the slot is ours.
+    // INVARIANT: A new transfer.
+    slot.stage.store(BEGUN, Relaxed);
     let iocb = slot.iocb.get();
     // SAFETY: Memory for an iocb; the file is kept in the slot until it is over.
     unsafe { bindings::nvfs_helper_init_sync_kiocb(iocb, file.as_ptr()) };
@@ -418,7 +440,11 @@ pub fn submit<T: Completed>(
     // keeps its memory.
     let ret = unsafe { start(iocb, &file, direction, segment) };
     if ret == -(bindings::EIOCBQUEUED as isize) {
-        // The reference is `complete`'s, and may be gone already.
+        // The reference is now the transfer's, and is there as long as this has not changed.
+        if slot.stage.xchg(QUEUED, Full) == MOVED {
+            // SAFETY: `complete` was here, and has left the rest to us.
+            unsafe { end::<T>(iocb) };
+        }
         return Ok(Submitted::Queued);
     }
     // SAFETY: It will not complete by itself, so the iocb is ours.
@@ -437,6 +463,23 @@ pub fn submit<T: Completed>(
 unsafe extern "C" fn complete<T: Completed>(iocb: *mut bindings::kiocb, ret: c_long) {
     // SAFETY: The iocb is the field of a slot, whose object the transfer's reference keeps.
     let slot = unsafe { &*container_of!(Opaque::cast_from(iocb), Slot, iocb) };
+    slot.result.store(ret as i64, Relaxed);
+    if slot.stage.xchg(MOVED, Full) == QUEUED {
+        // SAFETY: The file system's function has returned before.
+        unsafe { end::<T>(iocb) };
+    }
+}
+
+/// The end of a transfer that was queued. Callable in any context.
+///
+/// # Safety
+///
+/// The iocb is that of a transfer which [`submit`] with the same type has queued, of which both parts
+/// are over; once.
+unsafe fn end<T: Completed>(iocb: *mut bindings::kiocb) {
+    // SAFETY: As in `complete`.
+    let slot = unsafe { &*container_of!(Opaque::cast_from(iocb), Slot, iocb) };
+    let ret = slot.result.load(Relaxed) as isize;
     // SAFETY: The transfer is over, so what it owned is ours: the slot ..
     let owner = unsafe { (*slot.owner.get()).take() };
     // SAFETY: .. and whether write access was taken.

@@ -298,6 +298,28 @@ fn one_transfer_after_the_other() {
     });
 }
 
+/// Another thread begins the next one, of another file, then: the file system may still be looking at
+/// the first one's iocb.
+#[test]
+fn the_next_transfer_waits_for_the_file_system() {
+    model(2, || {
+        let reaper = reaper();
+        let (buffer, world) = Buffer::new(&reaper.handle());
+        let (first, second) = (file(&world, false), file(&world, true));
+        let (next, seen) = (buffer.clone(), world.clone());
+        let other = thread::spawn(move || {
+            if seen.page.load(0) == 1 {
+                assert_eq!(Buffer::submit(&next, &second), Ok(()));
+            }
+        });
+        Buffer::submit(&buffer, &first).unwrap();
+        other.join().unwrap();
+        munmap(buffer);
+        exit(reaper, &world);
+        assert_eq!(std::sync::Arc::strong_count(&first.0), 1);
+    });
+}
+
 /// The same with the free callback in a third thread.
 #[test]
 fn munmap_and_exit_and_free_against_a_completion() {
