@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include "request.h"
+#include "ioprio.h"
 
+#include <linux/ioprio.h>
 #include <linux/kallsyms.h>
 #include <linux/kprobes.h>
 
@@ -22,6 +24,11 @@ bool nvfs_helper_rq_is_read_or_write(struct request *rq)
 {
 	return (req_op(rq) == REQ_OP_READ || req_op(rq) == REQ_OP_WRITE) &&
 	       !(rq->rq_flags & RQF_SPECIAL_PAYLOAD);
+}
+
+bool nvfs_helper_bio_is_set_apart(const struct bio *bio)
+{
+	return IOPRIO_PRIO_HINT(bio->bi_ioprio) == NVFS_IOPRIO_SHADOW;
 }
 
 bool nvfs_helper_rq_has_integrity(struct request *rq)

@@ -19,6 +19,8 @@ void nvfs_helper_bvec_iter_advance(const struct bio_vec *bvecs, struct bvec_iter
 
 /* linux/blk-mq.h */
 bool nvfs_helper_rq_is_read_or_write(struct request *rq);
+/* Whether it is of a transfer from or to shadow memory that the module has started. */
+bool nvfs_helper_bio_is_set_apart(const struct bio *bio);
 bool nvfs_helper_rq_has_integrity(struct request *rq);
 unsigned int nvfs_helper_rq_payload_bytes(struct request *rq);
 

@@ -9,6 +9,7 @@
 #include <linux/capability.h>
 #include <linux/compat.h>
 #include <linux/fs.h>
+#include <linux/ioprio.h>
 #include <linux/irq_work.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
@@ -17,6 +18,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "../../rust/helpers/ioprio.h"
 #include "internal.h"
 
 /* More than the longest request may have. */
@@ -188,6 +190,8 @@ static int to_request(struct client *client, struct page *page, unsigned int off
 	    bio_add_page(bio, page, len, offset) == len)
 		return 0;
 	bio = bio_alloc(NULL, BIO_MAX_VECS, rq->cmd_flags, GFP_KERNEL);
+	if (!(client->build.flags & FAKE_STORAGE_BY_ITSELF))
+		bio->bi_ioprio = IOPRIO_PRIO_VALUE_HINT(IOPRIO_CLASS_NONE, 0, NVFS_IOPRIO_SHADOW);
 	if (rq->biotail)
 		rq->biotail->bi_next = bio;
 	else

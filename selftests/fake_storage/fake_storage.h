@@ -49,6 +49,7 @@ enum fake_storage_op {
 #define FAKE_STORAGE_BIO_EACH	2	/* a bio for each piece; else as few as possible */
 #define FAKE_STORAGE_INTEGRITY	4	/* the request has integrity data */
 #define FAKE_STORAGE_CHAINED	8	/* the list is chained after each 8th element */
+#define FAKE_STORAGE_BY_ITSELF	16	/* not a transfer's: what a process reads or writes by itself */
 
 /* Replaces list and request. Nothing of the old ones may be mapped. */
 struct fake_storage_build {

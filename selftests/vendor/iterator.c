@@ -127,6 +127,9 @@ static void test_refused(void)
 	refused("GPU pages, then CPU pages");
 	build(FAKE_STORAGE_READ, FAKE_STORAGE_BIO_EACH, swapped, 2);
 	refused("CPU pages, then GPU pages, in two bios");
+	build(FAKE_STORAGE_READ, FAKE_STORAGE_BY_ITSELF, mixed, 2);
+	tap_is(vendor_call(&v, START, 0), 0, "both, but not of a transfer: 0");
+	tap_is(v.call.status, 0, "with BLK_STS_OK");
 
 	build(FAKE_STORAGE_READ, 0, &gpu, 1);
 	tap_is(vendor_call_for(&v, START, 0, FAKE_STORAGE_DEV_NOT_PCI), 0, "not a PCI device: 0");

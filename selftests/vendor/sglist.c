@@ -88,6 +88,13 @@ static void test_request_refused(void)
 	tap_is(vendor_call(&v, REQUEST, 0), -1, "CPU pages, then GPU pages, in two bios: -1");
 	tap_is(nvfs_stat("Error", "cpu-gpu-pages"), before + 2, "cpu-gpu-pages counts both");
 
+	memset(&v.build, 0, sizeof(v.build));
+	v.build.room = 2;
+	vendor_build(&v, FAKE_STORAGE_READ, FAKE_STORAGE_BY_ITSELF, mixed, 2);
+	tap_is(vendor_call(&v, REQUEST, 0), 0, "both, but not of a transfer: 0");
+	tap_ok(!(v.call.touched & FAKE_STORAGE_LIST_TOUCHED), "the list is untouched");
+	tap_is(nvfs_stat("Error", "cpu-gpu-pages"), before + 2, "cpu-gpu-pages does not count it");
+
 	vendor_build_one(&v, FAKE_STORAGE_INTEGRITY, 0, VENDOR_IO);
 	tap_is(vendor_call(&v, REQUEST, 0), -1, "integrity data: -1");
 

@@ -6,6 +6,7 @@ use super::{
     give_back,
     request::{
         fail_request,
+        is_of_transfer,
         is_plain,
         is_usable,
         owner,
@@ -211,6 +212,12 @@ pub(super) unsafe extern "C" fn iter_start<T: Target>(
             return 0;
         }
         Owner::Mixed(owner) => {
+            // SAFETY: As above.
+            if unsafe { !is_of_transfer(bio) } {
+                // SAFETY: As above.
+                unsafe { (*iter).status = 0 };
+                return 0;
+            }
             owner.fault(Fault::Mixed);
             // SAFETY: As above.
             unsafe { refuse::<T>(request, iter, None) };

@@ -7,6 +7,7 @@ use super::{
     give_back,
     request::{
         fail_request,
+        is_of_transfer,
         is_plain,
         is_usable,
         owner,
@@ -152,6 +153,8 @@ pub(super) unsafe extern "C" fn blk_rq_map_sg<T: Target, F: Flavour>(
     // SAFETY: As above.
     let whole = match unsafe { owner::<T>(bio) } {
         Owner::None => return 0,
+        // SAFETY: As above.
+        Owner::Mixed(_) if unsafe { !is_of_transfer(bio) } => return 0,
         Owner::Mixed(owner) => {
             owner.fault(Fault::Mixed);
             false

@@ -172,6 +172,19 @@ pub(super) unsafe fn owner<T: Target>(bio: *mut bindings::bio) -> Owner<T> {
     }
 }
 
+/// Whether a request with shadow pages and others is of a transfer of ours, which must not be. These
+/// are never merged with what has another priority; else it is I/O that a process does on its shadow
+/// memory by itself, made one request with others', who must not fail for that: the memory is ordinary
+/// memory.
+///
+/// # Safety
+///
+/// `bio` is the first one of a request that is being mapped.
+pub(super) unsafe fn is_of_transfer(bio: *mut bindings::bio) -> bool {
+    // SAFETY: By the safety requirements.
+    unsafe { bindings::nvfs_helper_bio_is_set_apart(bio) }
+}
+
 /// No part of a request can be moved by DMA to device memory, which `peer` was to do, if it is known.
 ///
 /// # Safety
