@@ -634,17 +634,18 @@ impl Completed for Buffer {
             return drop(Busy::from_async(this));
         }
         let part = this.pending.part.load();
-        if !this.wants_peer() && !part.is_doubtful(&this, &outcome.result) {
-            return end(this, &part, outcome.result);
+        if !this.wants_peer() {
+            if let Some(settled) = part.settle_at_once(&this, outcome.result) {
+                return end(this, &outcome.result, settled);
+            }
         }
         if platform::may_sleep() {
-            map_wanted(&this.driver, &this);
-            return end(this, &part, outcome.result);
+            return look_and_end(this, &part, outcome.result);
         }
         this.pending.part.put_off(&outcome.result);
         if let Err(this) = Reaped::later(this) {
             // It has only one transfer, so only one end can be waiting.
-            end(this, &part, Err(EIO));
+            end(this, &outcome.result, Err(EIO));
         }
     }
 
@@ -656,24 +657,31 @@ impl Completed for Buffer {
 impl Deferred for Buffer {
     fn deferred(this: ARef<Reaped<Self>>) {
         let (part, result) = (this.pending.part.load(), this.pending.part.result());
-        map_wanted(&this.driver, &this);
-        end(this, &part, result);
+        look_and_end(this, &part, result);
     }
 }
 
-/// The end of an asynchronous transfer. Callable in any context unless the part is doubtful.
-fn end(this: ARef<Reaped<Buffer>>, part: &Part, result: Result<usize>) {
+/// The end of an asynchronous transfer whose shadow memory is to be looked at, or which came upon a
+/// peer that was not foreseen. May sleep.
+fn look_and_end(this: ARef<Reaped<Buffer>>, part: &Part, result: Result<usize>) {
+    map_wanted(&this.driver, &this);
+    let (settled, _) = part.settle(&this, result);
+    end(this, &result, settled);
+}
+
+/// The end of an asynchronous transfer: the file system's result, and what it means. Callable in any
+/// context.
+fn end(this: ARef<Reaped<Buffer>>, result: &Result<usize>, settled: Result<usize>) {
     // The next transfer may begin once the buffer is not busy: nothing of this one is read from it
     // after that.
     let count = Count::load(&this);
     let fence = this.pending.fence.load(Relaxed);
-    count.part(&this.driver, &result);
-    let (result, _) = part.settle(&this, result);
-    if result.is_err() {
+    count.part(&this.driver, result);
+    if settled.is_err() {
         this.driver.stats.count(count.tally.err);
     }
     // What was told to the process is all there is to do with the result.
-    let _ = finish(Busy::from_async(this), count, fence, result);
+    let _ = finish(Busy::from_async(this), count, fence, settled);
 }
 
 /// What is done once, before the first part: finding the way, then, for writes, contract section

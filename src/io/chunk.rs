@@ -177,31 +177,55 @@ impl Part {
         }
     }
 
-    /// Whether [`settle`](Self::settle) has to look at the shadow memory.
-    pub(super) fn is_doubtful(&self, buffer: &Buffer, result: &Result<usize>) -> bool {
-        match (self.place, result, buffer.binding()) {
-            (Place::Shadow { .. }, Ok(bytes), Ok(binding)) => {
-                !binding.window.is_done(*bytes as u64)
-            }
-            _ => false,
+    /// What the file system's result means if storage drivers took all for DMA. `None` if they may not
+    /// have, and the shadow memory is to be looked at. Call it while the buffer is still busy; the marks
+    /// are looked at once, as requests that are no part of the transfer can take some away meanwhile.
+    /// Callable in any context.
+    #[inline]
+    pub(super) fn settle_at_once(
+        &self,
+        buffer: &Buffer,
+        result: Result<usize>,
+    ) -> Option<Result<usize>> {
+        let (Place::Shadow { .. }, Ok(bytes), Ok(binding)) = (self.place, result, buffer.binding())
+        else {
+            return Some(result);
+        };
+        if !binding.window.is_done(bytes as u64) {
+            return None;
         }
+        if self.looks_sparse {
+            self.tell_holes(buffer, binding, 0);
+        }
+        Some(result)
     }
 
     /// What the file system's result means: bytes that are in GPU memory or were read from it, and
-    /// whether holes were told. Call it while the buffer is still busy. May sleep if it
-    /// [is doubtful](Self::is_doubtful).
+    /// whether holes were told. Call it while the buffer is still busy. May sleep.
     #[inline]
     pub(super) fn settle(&self, buffer: &Buffer, result: Result<usize>) -> (Result<usize>, bool) {
-        let (Place::Shadow { .. }, Ok(bytes), Ok(binding)) = (self.place, result, buffer.binding())
-        else {
+        if let Some(settled) = self.settle_at_once(buffer, result) {
+            return (settled, false);
+        }
+        let (Ok(bytes), Ok(binding)) = (result, buffer.binding()) else {
             return (result, false);
         };
-        if !self.looks_sparse && binding.window.is_done(bytes as u64) {
-            return (result, false);
-        }
         match self.examine(buffer, binding, bytes) {
             Ok((bytes, holes)) => (Ok(bytes), holes),
             Err(e) => (Err(e), false),
+        }
+    }
+
+    /// Tells of holes, of which so many are in the meta block, or that there are none in what looked as
+    /// if it had some. Callable in any context.
+    fn tell_holes(&self, buffer: &Buffer, binding: &Binding, regions: usize) {
+        if self.direction == Direction::Read {
+            if self.looks_sparse {
+                buffer.driver.stats.count(Counter::SparseReads);
+            }
+            if regions > 0 || self.looks_sparse {
+                binding.meta.holes(regions, self.pos);
+            }
         }
     }
 
@@ -242,14 +266,7 @@ impl Part {
             regions += 1;
             blocks += u64::from(region.blocks);
         }
-        if self.direction == Direction::Read {
-            if self.looks_sparse {
-                stats.count(Counter::SparseReads);
-            }
-            if regions > 0 || self.looks_sparse {
-                binding.meta.holes(regions, self.pos);
-            }
-        }
+        self.tell_holes(buffer, binding, regions);
         if regions > 0 {
             stats.add(Counter::SparseHoles, regions as u64);
             stats.add(Counter::SparsePages, blocks);
