@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Requests whose places on the disk follow one another, at the same time: of several buffers, on
- * two GPUs, of several processes, and of ordinary memory. The block layer may make one request of
- * them; whatever it does, the bytes must be right and nobody may get an error.
+ * two GPUs, of several processes, of ordinary memory, and of shadow memory that a process reads and
+ * writes by itself. The block layer may make one request of them; whatever it does, the bytes must be
+ * right and nobody may get an error, but for the last one.
  *
  * usage: neighbours DISK STAT ROUNDS NAME (STAT: the disk's file of that name in sysfs)
  */
@@ -23,7 +24,9 @@
 #include "../lib/nvfs.h"
 #include "../lib/tap.h"
 
-#define PROCESSES	4	/* the last one has ordinary memory */
+#define PROCESSES	5
+#define ORDINARY	3	/* this one has ordinary memory */
+#define BY_ITSELF	4	/* and this one shadow memory that is mapped to no GPU */
 #define RUN		4	/* neighbours of one process */
 #define MINE		(2 * RUN)
 #define PIECES		(PROCESSES * MINE)
@@ -54,15 +57,20 @@ static void check(bool good, const char *what, unsigned int i, long long got)
 		tap_diag("process %u, %s of piece %u: %lld", me, what, i, got);
 }
 
-static bool ordinary(void)
+static bool has_gpu(void)
 {
-	return me == PROCESSES - 1;
+	return me < ORDINARY;
 }
 
-/* The place of my i-th piece among all. */
+/* The place of a process's i-th piece among all. */
+static unsigned int place_of(unsigned int process, unsigned int i)
+{
+	return (i / RUN * PROCESSES + process) * RUN + i % RUN;
+}
+
 static unsigned int place(unsigned int i)
 {
-	return (i / RUN * PROCESSES + me) * RUN + i % RUN;
+	return place_of(me, i);
 }
 
 static void batch(bool write)
@@ -108,8 +116,9 @@ static void native(bool write)
 	n = syscall(SYS_io_getevents, aio, MINE, MINE, events, NULL);
 	check(n == MINE, "events", 0, n);
 	for (i = 0; i < MINE; i++)
-		check(events[i].res == (int64_t)PIECE, write ? "ordinary write" : "ordinary read",
-		      place(events[i].data), events[i].res);
+		check(events[i].res == (int64_t)PIECE || (me == BY_ITSELF && events[i].res == -EIO),
+		      write ? "ordinary write" : "ordinary read", place(events[i].data),
+		      events[i].res);
 }
 
 static void fill(uint64_t seed)
@@ -119,7 +128,7 @@ static void fill(uint64_t seed)
 	for (i = 0; i < MINE; i++) {
 		uint64_t first = place(i) * PIECE / 8;
 
-		if (ordinary())
+		if (!has_gpu())
 			pattern_fill(memory + i * PIECE, PIECE, seed, first);
 		else
 			gpu_fill_from(&gpus[i % 2], bufs[i].gpu_va, PIECE, seed, first);
@@ -130,11 +139,13 @@ static void compare(uint64_t seed)
 {
 	unsigned int i;
 
+	if (me == BY_ITSELF)
+		return;
 	for (i = 0; i < MINE; i++) {
 		uint64_t first = place(i) * PIECE / 8;
 		int64_t bad = -1;
 
-		if (ordinary())
+		if (!has_gpu())
 			bad = pattern_check(memory + i * PIECE, PIECE, seed, first);
 		else if (gpu_check_from(&gpus[i % 2], bufs[i].gpu_va, PIECE, seed, first, &bad))
 			bad = -2;
@@ -152,9 +163,15 @@ static void open_all(const char *name)
 	memory = aligned_alloc(4096, SIZE);
 	if (disk < 0 || !memory || syscall(SYS_io_setup, MINE, &aio))
 		tap_bail("%s: %s", name, strerror(errno));
-	if (ordinary())
+	if (me == ORDINARY)
 		return;
 	node = nvfs_open(0, O_RDWR);
+	if (me == BY_ITSELF) {
+		memory = mmap(NULL, MINE * PIECE, PROT_READ | PROT_WRITE, MAP_SHARED, node, 0);
+		if (memory == MAP_FAILED)
+			tap_bail("no shadow memory");
+		return;
+	}
 	if (node < 0 || gpu_open(&gpus[0], 0) || gpu_open(&gpus[1], 1))
 		tap_bail("no node or GPU");
 	for (i = 0; i < MINE; i++)
@@ -163,10 +180,26 @@ static void open_all(const char *name)
 			tap_bail("no buffer");
 }
 
+/* Whether the disk has what all wrote whose writes must succeed. */
+static void check_disk(uint64_t seed)
+{
+	unsigned int process, i;
+
+	check(pread(disk, memory, SIZE, 0) == SIZE, "pread", 0, errno);
+	for (process = 0; process < BY_ITSELF; process++) {
+		for (i = 0; i < MINE; i++) {
+			uint64_t at = place_of(process, i) * PIECE;
+
+			check(pattern_check(memory + at, PIECE, seed, at / 8) == -1, "disk's bytes",
+			      place_of(process, i), seed);
+		}
+	}
+}
+
 /* Process 0 looks at the disk after each round of writes. */
 static void rounds(unsigned int n)
 {
-	void (*move)(bool write) = ordinary() ? native : batch;
+	void (*move)(bool write) = has_gpu() ? batch : native;
 	unsigned int i;
 
 	for (i = 0; i < n; i++) {
@@ -174,10 +207,8 @@ static void rounds(unsigned int n)
 		together();
 		move(true);
 		together();
-		if (me == 0) {
-			check(pread(disk, memory, SIZE, 0) == SIZE, "pread", 0, errno);
-			check(pattern_check(memory, SIZE, 2 * i, 0) == -1, "disk's bytes", 0, i);
-		}
+		if (me == 0)
+			check_disk(2 * i);
 		fill(2 * i + 1);
 		together();
 		move(false);
