@@ -10,6 +10,7 @@ check "a file system with blocks of 1 KiB is made" \
 load_modules
 tap holes "/mnt/$fs"
 tap holes small /mnt/small
+tap own_io "/mnt/$fs/own" 3000
 tap settled "at the end"
 check "the modules can be unloaded" unload_modules
 finish
