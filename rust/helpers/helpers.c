@@ -189,8 +189,12 @@ void nvfs_helper_percpu_clear(u64 __percpu *counters, size_t i)
 
 bool nvfs_helper_may_sleep(void)
 {
-	/* Without the count a spinlock or an RCU section cannot be seen. */
-	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && in_task() && !irqs_disabled() && !in_atomic() && !rcu_preempt_depth();
+	/*
+	 * A thread of the kernel that completes I/O may be what another wait depends on. Without the
+	 * count a spinlock or an RCU section cannot be seen.
+	 */
+	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && in_task() && !(current->flags & PF_KTHREAD) &&
+	       !irqs_disabled() && !in_atomic() && !rcu_preempt_depth();
 }
 
 /* Pages of page caches that the task has made dirty, from time to time begun anew. */

@@ -28,7 +28,8 @@ pub fn sleep_ms(ms: u32) {
     unsafe { bindings::msleep(ms) }
 }
 
-/// Whether the caller may sleep, as far as the kernel can tell. Callable in any context.
+/// Whether the caller may sleep for long: a process in a system call or at its end, as far as the kernel
+/// can tell, not a thread of the kernel. Callable in any context.
 pub fn may_sleep() -> bool {
     // SAFETY: Only looks at the context.
     unsafe { bindings::nvfs_helper_may_sleep() }

@@ -114,8 +114,9 @@ impl Drop for Reaper {
     }
 }
 
-/// A counted object. When its last reference goes, it is freed at once if the context may sleep,
-/// else a little later by the [`Reaper`].
+/// A counted object. When its last reference goes, it is freed at once if a process does that where
+/// sleeping is legal, else a little later by the [`Reaper`]: in a thread of the kernel that completes I/O,
+/// too, as freeing may wait for something that this thread is to complete.
 ///
 /// # Invariants
 ///
