@@ -104,6 +104,15 @@ static void test_iterator(void)
 	tap_is(out(), PARTS, "they go back together");
 	unmap(1, true);
 	tap_is(out(), 0, "with the last one");
+	for (n = 1; n < PARTS; n++) {
+		tap_is(iterate(n), n, "%u segments are mapped", n);
+		unmap(n, false);
+		tap_is(vendor_call(&v, FAKE_STORAGE_ITER_NEXT, 0), 0, "the rest is not to be had then: 0");
+		tap_is(v.call.status, -EIO, "with BLK_STS_IOERR");
+		tap_is(out(), 0, "and none is out");
+	}
+	tap_is(iterate(PARTS + 1), PARTS, "mapped from its start it is whole");
+	unmap(PARTS, false);
 	gpu_fault(&v.gpu, FAKE_NVIDIA_DMA_MAP_PAGES, -ENOMEM, 0, 1000, 0);
 	tap_is(vendor_call_for(&v, FAKE_STORAGE_ITER_START, 0, other), 0, "no DMA mapping: 0");
 	tap_is(v.call.status, -EIO, "with BLK_STS_IOERR");

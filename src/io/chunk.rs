@@ -204,12 +204,13 @@ impl Part {
     /// whether holes were told. Call it while the buffer is still busy. May sleep.
     #[inline]
     pub(super) fn settle(&self, buffer: &Buffer, result: Result<usize>) -> (Result<usize>, bool) {
-        if let Some(settled) = self.settle_at_once(buffer, result) {
-            return (settled, false);
-        }
-        let (Ok(bytes), Ok(binding)) = (result, buffer.binding()) else {
+        let (Place::Shadow { .. }, Ok(bytes), Ok(binding)) = (self.place, result, buffer.binding())
+        else {
             return (result, false);
         };
+        if !self.looks_sparse && binding.window.is_done(bytes as u64) {
+            return (result, false);
+        }
         match self.examine(buffer, binding, bytes) {
             Ok((bytes, holes)) => (Ok(bytes), holes),
             Err(e) => (Err(e), false),

@@ -82,7 +82,8 @@ fn next_segment<T: Target>(
 
 /// One step of the iterator: 1 with a segment; 0 without, and then the status tells. The segment
 /// begins at the cursor, where `start` is. `keep` is given the segment, with a reference on its owner that ends when it is
-/// given back; it returns the request's cookie, or `None` if the segment cannot be kept.
+/// given back, and the cursor behind it; it returns the request's cookie, or `None` if the segment cannot be
+/// kept.
 ///
 /// # Safety
 ///
@@ -94,7 +95,7 @@ unsafe fn step<T: Target>(
     iter: *mut bindings::blk_dma_iter,
     mut cursor: Cursor,
     start: Start<T>,
-    keep: impl FnOnce(Segment<T>) -> Option<*mut c_void>,
+    keep: impl FnOnce(Segment<T>, &Cursor) -> Option<*mut c_void>,
 ) -> (c_int, *mut c_void) {
     // SAFETY: By the safety requirements.
     let peer = unsafe { Function::borrow(device) };
@@ -103,7 +104,7 @@ unsafe fn step<T: Target>(
         (Some(peer), true) => match next_segment::<T>(&mut cursor, peer, start) {
             Ok((owner, run)) => {
                 owner.handed_out(peer, run.address, run.len);
-                keep((owner, run)).map(|cookie| (cookie, run))
+                keep((owner, run), &cursor).map(|cookie| (cookie, run))
             }
             Err(_) => None,
         },
@@ -141,6 +142,7 @@ fn keep_alone<T: Target>((owner, _): Segment<T>) -> *mut c_void {
 unsafe fn keep_next<T: Target>(
     request: *mut bindings::request,
     segment: Segment<T>,
+    last: bool,
 ) -> Option<*mut c_void> {
     let (owner, run) = &segment;
     // SAFETY: By the safety requirements.
@@ -153,7 +155,7 @@ unsafe fn keep_next<T: Target>(
     };
     let shares = place.owner.shares();
     if shares.has(request) {
-        return shares.add(request, segment).then(null_mut);
+        return shares.add(request, segment, last).then(null_mut);
     }
     if !core::ptr::eq(&*place.owner, &**owner) {
         owner.release(run.address, run.len);
@@ -228,8 +230,8 @@ pub(super) unsafe extern "C" fn iter_start<T: Target>(
     };
     start.found.0.owner.shares().begin(request);
     let first = several.then(|| start.found.0.owner.clone());
-    let keep = |segment| match first {
-        Some(first) => Shares::open(first, request, segment),
+    let keep = |segment, behind: &Cursor| match first {
+        Some(first) => Shares::open(first, request, segment, behind.is_at_end()),
         None => Some(keep_alone(segment)),
     };
     // SAFETY: As above.
@@ -289,8 +291,10 @@ unsafe fn go_on<T: Target>(
         return 0;
     };
     let start = Start { piece, found };
-    // SAFETY: By the safety requirements.
-    let keep = |segment| unsafe { keep_next::<T>(request, segment) };
+    let keep = |segment, behind: &Cursor| {
+        // SAFETY: By the safety requirements.
+        unsafe { keep_next::<T>(request, segment, behind.is_at_end()) }
+    };
     // SAFETY: As above.
     unsafe { step::<T>(request, device, iter, cursor, start, keep) }.0
 }

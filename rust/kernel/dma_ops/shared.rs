@@ -84,12 +84,23 @@ impl<T: Target> Handle<T> {
 struct Shared<T: Target> {
     /// Its address, 0 when that is another request's now.
     key: usize,
-    handle: KBox<Handle<T>>,
+    /// `None` when all segments were given back before the whole request was mapped: what is left of it
+    /// must not be, as the driver's cookie leads nowhere now.
+    handle: Option<KBox<Handle<T>>>,
     /// All that were handed out; the first is of `handle.first`.
     segments: KVec<Out<T>>,
     /// How many of them were given back.
     back: usize,
+    /// The whole request was mapped.
+    complete: bool,
 }
+
+/// What a request had: its handle, and its segments, which go back to their owners.
+type Had<T> = (Option<KBox<Handle<T>>>, KVec<Out<T>>);
+
+/// How many requests are remembered whose mapping was given up. A driver that goes on with an older one
+/// has mapped and given up as many meanwhile.
+const MAX_GIVEN_UP: usize = 4;
 
 /// The requests of several owners that begin with the pages of one object.
 #[pin_data]
@@ -121,11 +132,14 @@ impl<T: Target> Shares<T> {
         if self.is_empty() {
             return;
         }
-        for shared in self.requests.lock().iter_mut() {
+        let mut requests = self.requests.lock();
+        requests.retain(|shared| shared.handle.is_some() || shared.key != request.addr());
+        for shared in requests.iter_mut() {
             if shared.key == request.addr() {
                 shared.key = 0;
             }
         }
+        self.count.store(requests.len(), Relaxed);
     }
 
     /// Whether a segment of `request` was handed out.
@@ -138,12 +152,13 @@ impl<T: Target> Shares<T> {
                 .any(|shared| shared.key == request.addr())
     }
 
-    /// Keeps the first segment of `request`, which is of `first`. Returns the cookie; `None` when
-    /// there is no memory, and then the segment was given back.
+    /// Keeps the first segment of `request`, which is of `first`; whether it is also the last one.
+    /// Returns the cookie; `None` when there is no memory, and then the segment was given back.
     pub(super) fn open(
         first: ARef<Reaped<T>>,
         request: *mut bindings::request,
         segment: Segment<T>,
+        last: bool,
     ) -> Option<*mut c_void> {
         let (owner, run) = segment;
         let out = Out { owner, run };
@@ -154,9 +169,10 @@ impl<T: Target> Shares<T> {
         let cookie = core::ptr::from_ref(&*handle).cast_mut().cast();
         let shared = Shared {
             key: request.addr(),
-            handle,
+            handle: Some(handle),
             segments,
             back: 0,
+            complete: last,
         };
         let shares = keeper.shares();
         let mut requests = shares.requests.lock();
@@ -165,34 +181,55 @@ impl<T: Target> Shares<T> {
         Some(<*mut c_void>::wrapping_byte_add(cookie, MARK))
     }
 
-    /// Keeps another segment of `request`. Returns whether it does; if not, the segment was given
-    /// back.
-    pub(super) fn add(&self, request: *mut bindings::request, segment: Segment<T>) -> bool {
+    /// Keeps another segment of `request`; whether it is the last one. Returns whether it does; if not,
+    /// the segment was given back.
+    pub(super) fn add(
+        &self,
+        request: *mut bindings::request,
+        segment: Segment<T>,
+        last: bool,
+    ) -> bool {
         let (owner, run) = segment;
         let out = Out { owner, run };
         let mut requests = self.requests.lock();
         match requests
             .iter_mut()
-            .find(|shared| shared.key == request.addr())
+            .find(|shared| shared.key == request.addr() && shared.handle.is_some())
         {
-            Some(shared) => shared.segments.push(out, GFP_ATOMIC).is_ok(),
+            Some(shared) => {
+                shared.complete = last;
+                shared.segments.push(out, GFP_ATOMIC).is_ok()
+            }
             None => false,
         }
     }
 
-    /// Counts a segment that is given back; with the last one returns the request.
-    fn count_back(&self, handle: NonNull<Handle<T>>) -> Option<Shared<T>> {
+    /// Counts a segment that is given back; with the last one returns what the request had.
+    fn count_back(&self, handle: NonNull<Handle<T>>) -> Option<Had<T>> {
         let mut requests = self.requests.lock();
-        let index = requests
-            .iter()
-            .position(|shared| core::ptr::eq(&*shared.handle, handle.as_ptr()))?;
+        let is_it = |shared: &Shared<T>| {
+            let theirs = shared.handle.as_deref();
+            theirs.is_some_and(|theirs| core::ptr::eq(theirs, handle.as_ptr()))
+        };
+        let index = requests.iter().position(is_it)?;
         let shared = requests.get_mut(index)?;
         shared.back += 1;
         if shared.back < shared.segments.len() {
             return None;
         }
-        let shared = requests.remove(index).ok();
+        let had = (
+            shared.handle.take(),
+            core::mem::replace(&mut shared.segments, KVec::new()),
+        );
+        if shared.complete || shared.key == 0 {
+            let _ = requests.remove(index);
+        }
+        let given_up = |shared: &Shared<T>| shared.handle.is_none();
+        if requests.iter().filter(|shared| given_up(shared)).count() > MAX_GIVEN_UP {
+            let oldest = requests.iter().position(given_up);
+            let _ = oldest.map(|index| requests.remove(index));
+        }
         self.count.store(requests.len(), Relaxed);
-        shared
+        Some(had)
     }
 }
