@@ -30,7 +30,8 @@ use nvfs_kernel::{
         Table, //
     },
     file::IoFile,
-    modules, //
+    modules,
+    ratelimit::RateLimit, //
 };
 
 static V1_NVME: Table<Buffer> = Table::v1::<Nvme>();
@@ -197,13 +198,16 @@ pub(crate) struct Vendors {
     generation: Atomic<u32>,
     /// How many have a table.
     registered: Atomic<u32>,
+    /// For what comes of our offers.
+    #[pin]
+    log: RateLimit,
 }
 
 struct State {
     users: usize,
     registered: [Option<Registration>; COUNT],
-    /// Why the hooks of those that have some are not used.
-    failures: [Option<Failure>; COUNT],
+    /// What came of the last offer to each, if it has hooks.
+    outcomes: [Option<Outcome>; COUNT],
     /// The count of changes of modules when we looked for each last, unless it is to be looked for
     /// anyway. The kernel writes to its log whenever a symbol is found that is not for us.
     looked: [Option<u32>; COUNT],
@@ -215,11 +219,12 @@ impl Vendors {
             state <- new_mutex!(State {
                 users: 0,
                 registered: [const { None }; COUNT],
-                failures: [const { None }; COUNT],
+                outcomes: [None; COUNT],
                 looked: [None; COUNT],
             }),
             generation: Atomic::new(0),
             registered: Atomic::new(0),
+            log <- RateLimit::new(40),
         })
     }
 
@@ -231,20 +236,39 @@ impl Vendors {
         let changes = Some(modules::changes());
         let State {
             registered,
-            failures,
+            outcomes,
             looked,
             ..
         } = &mut *state;
-        let slots = registered.iter_mut().zip(failures).zip(looked);
-        for (vendor, ((slot, failure), looked)) in VENDORS.iter().zip(slots) {
+        let slots = registered.iter_mut().zip(outcomes).zip(looked);
+        for (vendor, ((slot, outcome), looked)) in VENDORS.iter().zip(slots) {
             if slot.is_none() && *looked != changes {
                 *looked = changes;
-                *slot = offer(vendor, failure);
+                let before = *outcome;
+                (*slot, *outcome) = offer(vendor);
+                if let Some(outcome) = outcome.filter(|_| *outcome != before) {
+                    self.tell(vendor, outcome);
+                }
                 if slot.is_some() {
                     self.registered.fetch_add(1, Relaxed);
                     self.generation.fetch_add(1, Relaxed);
                 }
             }
+        }
+    }
+
+    /// Says in the log what came of an offer.
+    fn tell(&self, vendor: &Vendor, outcome: Outcome) {
+        if !self.log.allows() {
+            return;
+        }
+        match outcome {
+            Outcome::Taken => pr_info!("{} takes GPU memory by its nvidia-fs hooks\n", vendor.key),
+            Outcome::Failed(why) => pr_warn!(
+                "{}: its nvidia-fs hooks are not used: {}\n",
+                vendor.key,
+                why
+            ),
         }
     }
 
@@ -262,18 +286,17 @@ impl Vendors {
         if state.users == 0 {
             let State {
                 registered,
-                failures,
+                outcomes,
                 looked,
                 ..
             } = &mut *state;
-            let slots = registered.iter_mut().zip(failures).zip(looked);
-            for ((slot, failure), looked) in slots {
+            let slots = registered.iter_mut().zip(outcomes).zip(looked);
+            for ((slot, outcome), looked) in slots {
                 // A driver may think better of it, but exports stay as they are.
-                if failure.is_some_and(|why| !matches!(why, Failure::Hidden(_))) {
+                if outcome.is_some_and(|o| !matches!(o, Outcome::Failed(Failure::Hidden(_)))) {
                     *looked = None;
                 }
                 if slot.take().is_some() {
-                    *looked = None;
                     self.registered.fetch_add(u32::MAX, Relaxed);
                     self.generation.fetch_add(1, Relaxed);
                 }
@@ -320,8 +343,8 @@ impl Vendors {
     /// Writes whose hooks are not used, and why, a line each.
     pub(crate) fn show_failures(&self, m: &SeqFile) {
         let state = self.state.lock();
-        for (vendor, failure) in VENDORS.iter().zip(&state.failures) {
-            if let Some(failure) = failure {
+        for (vendor, outcome) in VENDORS.iter().zip(&state.outcomes) {
+            if let Some(Outcome::Failed(failure)) = outcome {
                 seq_print!(m, "# {}: its hooks are not used: {}\n", vendor.key, failure);
             }
         }
@@ -367,17 +390,21 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Offers our tables to one driver, the best first. Says so in the log when it fails otherwise than
-/// before. May sleep.
-fn offer(vendor: &'static Vendor, failure: &mut Option<Failure>) -> Option<Registration> {
+/// What came of an offer to a driver that has hooks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It has a table.
+    Taken,
+    /// Its hooks are not used.
+    Failed(Failure),
+}
+
+/// Offers our tables to one driver, the best first. May sleep.
+fn offer(vendor: &'static Vendor) -> (Option<Registration>, Option<Outcome>) {
     let mut why = None;
     for (pair, table) in vendor.pairs {
         match Registration::new(pair, table) {
-            Ok(registration) => {
-                *failure = None;
-                pr_info!("{} takes GPU memory by its nvidia-fs hooks\n", vendor.key);
-                return Some(registration);
-            }
+            Ok(registration) => return (Some(registration), Some(Outcome::Taken)),
             Err(NotTaken::Absent) => (),
             Err(NotTaken::Hidden) => why = why.or(Some(Failure::Hidden(pair))),
             Err(NotTaken::Half) => why = why.or(Some(Failure::Half(pair))),
@@ -386,15 +413,5 @@ fn offer(vendor: &'static Vendor, failure: &mut Option<Failure>) -> Option<Regis
             }
         }
     }
-    if why != *failure {
-        if let Some(why) = &why {
-            pr_warn!(
-                "{}: its nvidia-fs hooks are not used: {}\n",
-                vendor.key,
-                why
-            );
-        }
-        *failure = why;
-    }
-    None
+    (None, why.map(Outcome::Failed))
 }

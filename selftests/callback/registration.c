@@ -22,6 +22,8 @@
 
 #define ALL	"nvme: (null)\nnvme_rdma: (null)\nwekafsio: 1\nrpcrdma: (null)\n"
 #define NONE	"wekafsio: 1\n"
+#define OPENS	10000
+#define LINES	50
 
 static struct gpu gpu;
 static struct fake_nvidia_info info;
@@ -175,6 +177,30 @@ static void test_refusal(void)
 	close(node);
 }
 
+/* Each time the first user comes and the last goes, all drivers get their tables and lose them. */
+static void test_log(void)
+{
+	double start = nvfs_seconds();
+	unsigned int i, lines;
+
+	logged("");
+	for (i = 0; i < OPENS; i++)
+		close(open_node(i % 4));
+	lines = logged("");
+	tap_ok(lines < LINES, "%u opens and closes make less than %u lines in the log: %u", OPENS,
+	       LINES, lines);
+	tap_ok(none_registered(), "and no driver keeps a table");
+	/* A driver that changes its mind each time has something new to tell each time. */
+	for (i = 0; i < 2 * LINES; i++) {
+		storage_set("refuse", i % 2 << FAKE_STORAGE_NVME);
+		close(open_node(0));
+	}
+	storage_set("refuse", 0);
+	lines = logged("nvme_rdma");
+	tap_ok(lines < LINES, "nor does a driver that cannot make up its mind: %u", lines);
+	tap_diag("%.1f s", nvfs_seconds() - start);
+}
+
 /* A driver that needs a feature takes only tables of the generation that has it (contract 14.2). */
 static void test_features(void)
 {
@@ -315,6 +341,7 @@ int main(int argc, char **argv)
 	test_features();
 	test_bad_pairs();
 	test_coming_and_going();
+	test_log();
 	for (table = FAKE_STORAGE_NVME; table <= FAKE_STORAGE_V2; table++)
 		test_late_end(table);
 	return tap_plan();
