@@ -56,6 +56,9 @@ pub(crate) struct Driver {
     /// For the reasons of transfers that cannot be.
     #[pin]
     pub(crate) path_log: RateLimit,
+    /// For GPU memory that waits to be freed.
+    #[pin]
+    pub(crate) free_log: RateLimit,
 }
 
 impl Driver {
@@ -77,6 +80,7 @@ impl Driver {
                 vendors <- Vendors::new(),
                 map_log <- RateLimit::new(10),
                 path_log <- RateLimit::new(10),
+                free_log <- RateLimit::new(10),
             }),
             GFP_KERNEL,
         )

@@ -27,6 +27,8 @@
 
 #define SIZE	(8 * MIB)
 #define SECONDS	60
+#define MANY	60
+#define LINES	20
 
 static const char *drive, *path;
 static int control = -1;
@@ -228,6 +230,78 @@ static void waiters(void)
 	gpu_close(&unmapped.gpu);
 }
 
+/* The GPU memory of many buffers is freed while their transfers are held. */
+struct some {
+	struct gpu *gpu;
+	struct nvfs_buffer buf;
+	int freed;
+};
+
+static void *free_some(void *arg)
+{
+	struct some *s = arg;
+
+	s->freed = gpu_free(s->gpu, s->buf.gpu_va);
+	return NULL;
+}
+
+static unsigned int lines_of_frees(int kmsg)
+{
+	char line[2048];
+	unsigned int n = 0;
+	ssize_t got;
+
+	while ((got = read(kmsg, line, sizeof(line) - 1)) >= 0 || errno == EPIPE) {
+		line[got < 0 ? 0 : got] = '\0';
+		n += !!strstr(line, "is being freed");
+	}
+	return n;
+}
+
+static void many(void)
+{
+	static struct some some[MANY];
+	unsigned int i, begun = 0, whole = 0, freed = 0, lines;
+	int kmsg = open("/dev/kmsg", O_RDONLY | O_NONBLOCK);
+	pthread_t threads[MANY];
+	struct one o;
+	uint64_t va;
+
+	begin(&o);
+	if (kmsg < 0 || lseek(kmsg, 0, SEEK_END) < 0)
+		tap_bail("no log");
+	hold(true);
+	for (i = 0; i < MANY; i++) {
+		some[i].gpu = &o.gpu;
+		if (gpu_alloc(&o.gpu, 64 * KIB, 0, &va) ||
+		    nvfs_register(&some[i].buf, o.node, va, 64 * KIB, 64 * KIB, o.buf.pdevinfo))
+			tap_bail("no buffer");
+		begun += nvfs_submit(&some[i].buf, NVFS_IOCTL_READ, o.fd, 0, 64 * KIB, 0) >= 0;
+	}
+	tap_is(begun, MANY, "async READs of %u buffers are under way", MANY);
+	for (i = 0; i < MANY; i++)
+		threads[i] = thread(free_some, &some[i]);
+	/* A drive that is slow has finished some of them. */
+	nap(13);
+	lines = lines_of_frees(kmsg);
+	tap_ok(lines > 0, "the log tells that their GPU memory cannot be freed");
+	tap_ok(lines < LINES, "in less than %u lines: %u", LINES, lines);
+	hold(false);
+	for (i = 0; i < MANY; i++) {
+		pthread_join(threads[i], NULL);
+		freed += !some[i].freed;
+		whole += nvfs_wait(&some[i].buf) == 64 * KIB;
+		nvfs_unregister(&some[i].buf);
+	}
+	tap_is(freed, MANY, "the drive answers: all is free");
+	tap_is(whole, MANY, "and the READs are whole");
+	nvfs_unregister(&o.buf);
+	close(o.node);
+	close(o.fd);
+	gpu_close(&o.gpu);
+	close(kmsg);
+}
+
 /* The module is unloaded while a transfer of a buffer that nobody has any more is held. */
 static void unload(void)
 {
@@ -278,6 +352,7 @@ int main(int argc, char **argv)
 		tap_bail("cannot make %s", path);
 	close(fd);
 	waiters();
+	many();
 	unload();
 	if (gpu_open(&gpu, 0) || gpu_counts(&gpu, &counts))
 		tap_bail("no counts");

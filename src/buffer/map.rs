@@ -104,11 +104,13 @@ impl Revocation {
     /// No new transfer may begin; waits for the end of the one under way.
     fn drain(&self) {
         self.life.revoke(PATIENCE_MS, || {
-            pr_warn!(
-                "GPU memory of {} bytes is being freed, but its storage device has not finished a transfer for {} s; waiting\n",
-                self.range.size(),
-                PATIENCE_MS / 1000
-            );
+            if self.driver.free_log.allows() {
+                pr_warn!(
+                    "GPU memory of {} bytes is being freed, but its storage device has not finished a transfer for {} s; waiting\n",
+                    self.range.size(),
+                    PATIENCE_MS / 1000
+                );
+            }
         });
     }
 }
