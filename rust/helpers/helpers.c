@@ -3,6 +3,7 @@
 #include "helpers.h"
 #include "ioprio.h"
 
+#include <linux/cred.h>
 #include <linux/dax.h>
 #include <linux/fsnotify.h>
 #include <linux/kernel_read_file.h>
@@ -12,6 +13,7 @@
 #include <linux/pagemap.h>
 #include <linux/proc_fs.h>
 #include <linux/rcupdate.h>
+#include <linux/security.h>
 #include <linux/sched/signal.h>
 #ifdef CONFIG_X86
 #include <asm/cpufeature.h>
@@ -71,7 +73,22 @@ void nvfs_helper_kiocb_end_write(struct kiocb *iocb)
 
 bool nvfs_helper_file_may_be_read(struct file *file)
 {
-	return !file_permission(file, MAY_READ);
+	struct file *again;
+	umode_t mode = file_inode(file)->i_mode;
+	bool may;
+
+	if (file_permission(file, MAY_READ))
+		return false;
+	/* The open of anything else may do more than ask. */
+	if (!S_ISREG(mode) && !S_ISBLK(mode))
+		return true;
+	/* Some security modules decide about an open, not about an inode. No lease is waited for. */
+	again = dentry_open(&file->f_path, O_RDONLY | O_LARGEFILE | O_NONBLOCK, current_cred());
+	if (IS_ERR(again))
+		return false;
+	may = !security_file_post_open(again, MAY_READ);
+	fput(again);
+	return may;
 }
 
 bool nvfs_helper_is_dax(const struct inode *inode)

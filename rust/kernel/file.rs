@@ -107,9 +107,10 @@ impl IoFile {
         }
     }
 
-    /// Whether the process could open it for reading now, by `/proc/self/fd`. May sleep.
+    /// Whether the process could open it for reading now, by `/proc/self/fd`: a regular file or a
+    /// block device is opened, and watched as any open is. May sleep.
     pub fn may_be_read(&self) -> bool {
-        // SAFETY: The file is open.
+        // SAFETY: The file is open; the current task has credentials.
         unsafe { bindings::nvfs_helper_file_may_be_read(self.as_ptr()) }
     }
 

@@ -429,17 +429,22 @@ static void frozen(void)
 
 /* ---- any user ---- */
 
-static int as_nobody(int (*f)(void))
+static int in_child(int (*f)(void), uid_t id)
 {
 	int status;
 	pid_t pid = fork();
 
 	if (!pid) {
-		if (setgid(NOBODY) || setuid(NOBODY))
+		if (setgid(id) || setuid(id))
 			_exit(100);
 		_exit(f());
 	}
 	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int as_nobody(int (*f)(void))
+{
+	return in_child(f, NOBODY);
 }
 
 static ssize_t read_allowed(int fd, bool async)
@@ -528,6 +533,52 @@ static int sandboxed(void)
 	return !gpu_check(&gpu, va, SIZE, 2, &bad) && bad < 0 ? 0 : 5;
 }
 
+/*
+ * A sandbox in which files are opened for `rights` only; what is open already stays so. Whether a
+ * descriptor for writing can read goes by that.
+ */
+static int confined(__u64 rights)
+{
+	struct landlock_ruleset_attr attr = {
+		.handled_access_fs = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE,
+	};
+	struct landlock_path_beneath_attr rule = { .allowed_access = rights };
+	bool readable = rights & LANDLOCK_ACCESS_FS_READ_FILE;
+	ssize_t want = readable ? (ssize_t)SIZE : -EBADF;
+	int64_t bad = 0;
+	int fd, set;
+
+	rule.parent_fd = open("/", O_PATH);
+	if (!begin())
+		return 1;
+	set = syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+	if (set < 0 || syscall(SYS_landlock_add_rule, set, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) ||
+	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || syscall(SYS_landlock_restrict_self, set, 0))
+		return 2;
+	fd = open(path, O_WRONLY | O_DIRECT);
+	if (fd < 0 || (open(path, O_RDONLY) >= 0) != readable)
+		return 3;
+	if (gpu_fill(&gpu, va, SIZE, 2) || read_allowed(fd, false) != want)
+		return 4;
+	if (gpu_check(&gpu, va, SIZE, readable ? 1 : 2, &bad) || bad >= 0)
+		return 5;
+	if (gpu_fill(&gpu, va, SIZE, 2) || read_allowed(fd, true) != want)
+		return 6;
+	if (gpu_check(&gpu, va, SIZE, readable ? 1 : 2, &bad) || bad >= 0)
+		return 7;
+	return 0;
+}
+
+static int write_only(void)
+{
+	return confined(LANDLOCK_ACCESS_FS_WRITE_FILE);
+}
+
+static int read_and_write(void)
+{
+	return confined(LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE);
+}
+
 static bool write_file(const char *name, const char *text)
 {
 	return nvfs_write_text(name, text) == (ssize_t)strlen(text);
@@ -607,7 +658,25 @@ static void user(void)
 	tap_is(as_nobody(plain), 0, "any user, without lockable memory: READ and WRITE, but no parameter");
 	tap_is(as_nobody(sandboxed), 0, "but not in a sandbox without ioctls of devices");
 	make("plain");
+	tap_is(as_nobody(write_only), 0, "a descriptor for writing does not read in a sandbox that may only write");
+	tap_is(as_nobody(read_and_write), 0, "but in one that may read as well");
 	tap_is(as_nobody(contained), 0, "so in a container with the nodes only");
+}
+
+/* The same of a disk, which only root may open. */
+static void device_in_sandbox(const char *device)
+{
+	int fd;
+
+	snprintf(path, sizeof(path), "%s", device);
+	fd = open(path, O_WRONLY | O_DIRECT);
+	pattern_fill(cpu, SIZE, 1, 0);
+	if (fd < 0 || pwrite(fd, cpu, SIZE, 0) != (ssize_t)SIZE)
+		tap_bail("cannot write to %s", device);
+	tap_is(read_allowed(fd, false), (long long)SIZE, "a disk that is open for writing, with allowreads");
+	tap_is(in_child(write_only, 0), 0, "not in a sandbox that may only write");
+	tap_is(in_child(read_and_write, 0), 0, "but in one that may read as well");
+	close(fd);
 }
 
 static void end(void)
@@ -662,5 +731,7 @@ int main(int argc, char **argv)
 	limits();
 	watched();
 	frozen();
+	if (argv[2])
+		device_in_sandbox(argv[2]);
 	return tap_plan();
 }
