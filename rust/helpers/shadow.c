@@ -4,6 +4,8 @@
 
 #include <linux/anon_inodes.h>
 #include <linux/gfp.h>
+#include <linux/memcontrol.h>
+#include <linux/sched/mm.h>
 
 struct file *nvfs_helper_mark_file(void)
 {
@@ -12,15 +14,21 @@ struct file *nvfs_helper_mark_file(void)
 	return anon_inode_create_getfile("[nvidia-fs]", &fops, NULL, O_RDWR, NULL);
 }
 
-struct folio *nvfs_helper_shadow_alloc(unsigned int order, struct address_space *mark, void *owner,
-				       size_t index)
+struct folio *nvfs_helper_shadow_alloc(unsigned int order, struct mm_struct *mm,
+				       struct address_space *mark, void *owner, size_t index)
 {
 	gfp_t gfp = GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOWARN;
+	struct mem_cgroup *memcg, *before;
 	struct folio *folio;
 
 	/* The process is told of a lack of memory: nobody is to be killed for it. */
 	gfp |= order ? __GFP_NORETRY : __GFP_RETRY_MAYFAIL;
+	/* Not that of the task, which may be looking at another process's memory. */
+	memcg = get_mem_cgroup_from_mm(mm);
+	before = set_active_memcg(memcg);
 	folio = folio_alloc(gfp, order);
+	set_active_memcg(before);
+	mem_cgroup_put(memcg);
 	if (!folio)
 		return NULL;
 	folio->private = owner;

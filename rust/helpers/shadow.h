@@ -13,11 +13,12 @@
 struct file *nvfs_helper_mark_file(void);
 
 /*
- * 2^order zeroed pages, charged to the memory cgroup of the process; NULL on failure. Orders above
- * 0 are not tried hard. May sleep.
+ * 2^order zeroed pages, charged to the memory cgroup that the address space's owner is in, of which
+ * the caller holds a reference; NULL: that the current task is in. NULL on failure. Orders above 0
+ * are not tried hard. May sleep.
  */
-struct folio *nvfs_helper_shadow_alloc(unsigned int order, struct address_space *mark, void *owner,
-				       size_t index);
+struct folio *nvfs_helper_shadow_alloc(unsigned int order, struct mm_struct *mm,
+				       struct address_space *mark, void *owner, size_t index);
 
 /* Takes mark and owner off, and drops the reference. Any context but hard interrupt. */
 void nvfs_helper_shadow_free(struct folio *folio);

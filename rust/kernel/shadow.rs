@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Memory that stands for device memory in user space: zeroed pages in large folios, made when
-//! first touched and charged to the memory cgroup of the process that touches them.
+//! first touched and charged to the memory cgroup of the process that they are mapped in.
 //!
 //! The pages go through file systems and the block layer like any others, lent to a transfer as
 //! they are ([`Lent`]) or found by `get_user_pages` where network file systems want that, and can be
@@ -33,8 +33,12 @@ use core::{
 };
 use kernel::{
     alloc::Flags,
+    current,
     error::from_err_ptr,
-    mm::virt::VmaRef,
+    mm::{
+        virt::VmaRef,
+        MmWithUser, //
+    },
     page::PAGE_SIZE,
     prelude::*,
     sync::{
@@ -453,13 +457,14 @@ impl Pages {
         })
     }
 
-    /// The place in `pieces` of the one with page `index`, which is made if it is not there. May
-    /// sleep. Fails with `ENOMEM`.
+    /// The place in `pieces` of the one with page `index`, which is made, and charged to `mm`, if it
+    /// is not there. May sleep. Fails with `ENOMEM`.
     fn find_or_make<T: Send + Sync + 'static>(
         &self,
         pieces: &mut KVec<Piece>,
         space: &'static Space<T>,
         owner: &Reaped<T>,
+        mm: Option<&MmWithUser>,
         index: usize,
     ) -> Result<usize> {
         let at = match find(pieces, index) {
@@ -472,7 +477,7 @@ impl Pages {
             .checked_sub(1)
             .and_then(|before| pieces.get(before))
             .map_or(0, |before| before.first + before.pages);
-        let piece = Piece::new(space, owner, index, start..end)?;
+        let piece = Piece::new(space, owner, mm, index, start..end)?;
         pieces
             .insert_within_capacity(at, piece)
             .map_err(|_| ENOMEM)?;
@@ -499,9 +504,10 @@ impl Pages {
         if let Some(lent) = listed {
             return Ok(lent);
         }
+        let current = current!();
         let mut index = at / PAGE_SIZE;
         while index * PAGE_SIZE < end {
-            let place = self.find_or_make(&mut made.pieces, space, owner, index)?;
+            let place = self.find_or_make(&mut made.pieces, space, owner, current.mm(), index)?;
             let piece = made.pieces.get(place).ok_or(EFAULT)?;
             index = piece.first + piece.pages;
         }
@@ -526,7 +532,7 @@ impl Pages {
             return Err(EFAULT);
         }
         let mut made = self.made.lock();
-        let at = self.find_or_make(&mut made.pieces, space, owner, index)?;
+        let at = self.find_or_make(&mut made.pieces, space, owner, Some(vma.mm()), index)?;
         let piece = made.pieces.get(at).ok_or(EFAULT)?;
         let folio = piece.folio.raw.as_ptr();
         // SAFETY: The folio is ours; the VMA is locked and shows `len` pages.
@@ -565,10 +571,12 @@ impl Pages {
 }
 
 impl Piece {
-    /// The largest folio around page `index`, inside `room`, that is aligned and can be had.
+    /// The largest folio around page `index`, inside `room`, that is aligned and can be had. It is
+    /// charged to `mm`, if there is one.
     fn new<T: Send + Sync + 'static>(
         space: &'static Space<T>,
         owner: &Reaped<T>,
+        mm: Option<&MmWithUser>,
         index: usize,
         room: core::ops::Range<usize>,
     ) -> Result<Self> {
@@ -576,17 +584,19 @@ impl Piece {
         if mark.is_null() {
             return Err(EFAULT);
         }
+        let mm = mm.map_or(null_mut(), |mm| mm.as_raw());
         for order in (0..=MAX_ORDER).rev() {
             let pages = 1 << order;
             let first = index & !(pages - 1);
             if first < room.start || room.end - first < pages {
                 continue;
             }
-            // SAFETY: The mark is live, as there is an owner; the owner outlives the mark on the
-            // folio, which `Folio::drop` takes away.
+            // SAFETY: `mm` is null or borrowed. The mark is live, as there is an owner; the owner
+            // outlives the mark on the folio, which `Folio::drop` takes away.
             let folio = unsafe {
                 bindings::nvfs_helper_shadow_alloc(
                     order as c_uint,
+                    mm,
                     mark,
                     core::ptr::from_ref(owner).cast_mut().cast(),
                     first,
@@ -639,7 +649,7 @@ mod tests {
         assert!(SPACE.open().is_err());
         let reaper = Reaper::new(c"kunit")?;
         let owner = Reaped::new(&reaper.handle(), Owner)?;
-        let piece = Piece::new(&SPACE, &owner, 37, 16..64)?;
+        let piece = Piece::new(&SPACE, &owner, None, 37, 16..64)?;
         assert!(piece.pages.is_power_of_two() && piece.first % piece.pages == 0);
         assert!(piece.first >= 16 && piece.first <= 37 && 37 - piece.first < piece.pages);
         assert!(!SPACE.is_empty() && OTHER.is_empty());
@@ -667,7 +677,7 @@ mod tests {
         assert!(find(plain.as_ptr().cast()).is_none());
         // SAFETY: It is held.
         assert!(!unsafe { SPACE.contains(plain.as_ptr().cast()) });
-        let piece = Piece::new(&OTHER, &owner, 0, 0..16)?;
+        let piece = Piece::new(&OTHER, &owner, None, 0, 0..16)?;
         for n in 0..piece.pages {
             assert!(find(page(&piece, n)).is_none());
         }
@@ -682,7 +692,7 @@ mod tests {
         let _opened = SPACE.open()?;
         let reaper = Reaper::new(c"kunit")?;
         let owner = Reaped::new(&reaper.handle(), Owner)?;
-        let piece = Piece::new(&SPACE, &owner, 3, 0..4)?;
+        let piece = Piece::new(&SPACE, &owner, None, 3, 0..4)?;
         let last = page(&piece, piece.pages - 1).cast_mut();
         // SAFETY: The piece holds the folio.
         unsafe { bindings::nvfs_helper_get_page(last) };

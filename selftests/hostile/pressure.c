@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A memory cgroup that is full of shadow memory: who asks for more is told so, and nobody dies.
+ * A memory cgroup that is full of shadow memory: who asks for more is told so, and nobody dies. The
+ * memory is charged to whose it is, whoever touches it.
  *
- * usage: pressure CGROUP FILE; CGROUP is a new cgroup that may have LIMIT bytes, without swap.
+ * usage: pressure CGROUP OTHER FILE; CGROUP is a new cgroup that may have LIMIT bytes, without swap,
+ * OTHER a new one without limit.
  * WAY=callback in the environment: the drive's driver has hooks.
  */
 #define _GNU_SOURCE
@@ -14,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,7 +29,7 @@
 #define BUFFERS	8		/* much more than fits */
 #define PAGE	4096
 
-static const char *group, *path;
+static const char *group, *other, *path;
 static bool callback;
 static struct gpu gpu;
 static struct nvfs_buffer buf[BUFFERS], small;
@@ -43,16 +46,21 @@ struct seen {
 	bool data;
 };
 
-static long in_group(const char *file, const char *key)
+static long in_cgroup(const char *cgroup, const char *file, const char *key)
 {
 	char name[256], text[4096], *at = text;
 
-	snprintf(name, sizeof(name), "%s/%s", group, file);
+	snprintf(name, sizeof(name), "%s/%s", cgroup, file);
 	if (nvfs_read_text(name, text, sizeof(text)) <= 0)
 		return -1;
 	if (key)
 		at = strstr(text, key);
 	return at ? atol(at + (key ? strlen(key) : 0)) : -1;
+}
+
+static long in_group(const char *file, const char *key)
+{
+	return in_cgroup(group, file, key);
 }
 
 static sigjmp_buf bus;
@@ -84,11 +92,11 @@ static int touch(unsigned int first)
 	return -1;
 }
 
-static int enter(void)
+static int enter(const char *cgroup)
 {
 	char name[256];
 
-	snprintf(name, sizeof(name), "%s/cgroup.procs", group);
+	snprintf(name, sizeof(name), "%s/cgroup.procs", cgroup);
 	return nvfs_write_text(name, "0") != 1;
 }
 
@@ -103,7 +111,7 @@ static void greedy(struct seen *seen)
 
 	sigaction(SIGBUS, &action, NULL);
 	zero = open("/dev/zero", O_RDONLY);
-	if (enter() || fd < 0 || gpu_open(&gpu, 0) || gpu_info(&gpu, &info) ||
+	if (enter(group) || fd < 0 || gpu_open(&gpu, 0) || gpu_info(&gpu, &info) ||
 	    gpu_alloc(&gpu, SIZE, 0, &va))
 		_exit(1);
 	for (i = 0; i < BUFFERS; i++)
@@ -149,11 +157,79 @@ static pid_t start_neighbour(void)
 		char *p = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 
-		_exit(enter() || write(ready[1], p, 1) != 1 || pause() ? 1 : 0);
+		_exit(enter(group) || write(ready[1], p, 1) != 1 || pause() ? 1 : 0);
 	}
 	if (read(ready[0], &byte, 1) != 1)
 		return -1;
 	return pid;
+}
+
+/* Starts a process in a cgroup that says what `f` returns and then only lives. */
+static pid_t start_in(const char *cgroup, uintptr_t (*f)(void), uintptr_t *said)
+{
+	uintptr_t result;
+	int ready[2];
+	pid_t pid;
+
+	if (pipe(ready))
+		tap_bail("no pipe");
+	pid = fork();
+	if (!pid) {
+		result = enter(cgroup) ? 0 : f();
+		_exit(write(ready[1], &result, sizeof(result)) != sizeof(result) || pause() ? 1 : 0);
+	}
+	close(ready[1]);
+	if (pid < 0 || read(ready[0], said, sizeof(*said)) != sizeof(*said))
+		tap_bail("no process");
+	close(ready[0]);
+	return pid;
+}
+
+static pid_t owner;
+static uintptr_t owned;
+
+static uintptr_t own(void)
+{
+	return (uintptr_t)nvfs_mmap(nvfs_open(0, O_RDWR), SIZE);
+}
+
+/* The bytes that come of another process's shadow memory. */
+static uintptr_t look(void)
+{
+	static char data[256 * KIB];
+	struct iovec here = { data, sizeof(data) }, there = { (void *)owned, sizeof(data) };
+	uintptr_t got = 0;
+
+	for (; got < SIZE; got += sizeof(data)) {
+		if (process_vm_readv(owner, &here, 1, &there, 1, 0) != sizeof(data))
+			break;
+		there.iov_base = (char *)there.iov_base + sizeof(data);
+	}
+	return got;
+}
+
+/* Who may look at a process's memory does not pay for what it has not touched yet. */
+static void looked_at(void)
+{
+	long before, after;
+	uintptr_t got;
+	pid_t looker;
+
+	owner = start_in(group, own, &owned);
+	if (!owned)
+		tap_bail("no shadow memory");
+	before = in_group("memory.current", NULL);
+	looker = start_in(other, look, &got);
+	after = in_group("memory.current", NULL);
+	tap_is(got, SIZE, "shadow memory is read from another cgroup");
+	tap_ok(after - before > (long)(SIZE - MIB), "it is charged to the cgroup of its process: %ld",
+	       after - before);
+	after = in_cgroup(other, "memory.current", NULL);
+	tap_ok(after >= 0 && after < (long)(4 * MIB), "and not to the reader's: %ld", after);
+	kill(looker, SIGKILL);
+	waitpid(looker, NULL, 0);
+	kill(owner, SIGKILL);
+	waitpid(owner, NULL, 0);
 }
 
 int main(int argc, char **argv)
@@ -166,10 +242,11 @@ int main(int argc, char **argv)
 	double end;
 	char *p;
 
-	if (argc != 3)
-		tap_bail("usage: %s CGROUP FILE", argv[0]);
+	if (argc != 4)
+		tap_bail("usage: %s CGROUP OTHER FILE", argv[0]);
 	group = argv[1];
-	path = argv[2];
+	other = argv[2];
+	path = argv[3];
 	callback = getenv("WAY") && !strcmp(getenv("WAY"), "callback");
 	fd = nvfs_file(path, SIZE, 5);
 	neighbour = start_neighbour();
@@ -206,6 +283,7 @@ int main(int argc, char **argv)
 		sched_yield();
 	tap_ok(in_group("memory.current", NULL) <= (long)(4 * MIB), "the cgroup has its memory back: %ld",
 	       in_group("memory.current", NULL));
+	looked_at();
 	if (gpu_open(&gpu, 0) || gpu_counts(&gpu, &counts))
 		tap_bail("no counts");
 	tap_ok(!counts.tables && !counts.pinned_pages && !counts.mappings, "nothing is left pinned");
