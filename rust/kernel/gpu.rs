@@ -7,10 +7,14 @@
 //! NVIDIA's open kernel module works.
 //!
 //! A free callback is given a number, not a pointer: the GPU driver may call it at any moment, also
-//! while we are giving the pages back, and a number that is no longer known is nothing to follow.
+//! while we are giving the pages back, and a number that is no longer known is nothing to follow. Those
+//! that know their number are counted, and the pin does not end before the last of them.
 //!
-//! Lock order: `PINS` before nothing; a pin's table lock is held over the driver's `get_pages` and
-//! `free_page_table`, never over `put_pages`, which may wait for a running callback.
+//! Lock order: `PINS` before nothing; it is a spinlock, so that a callback sleeps only while it is
+//! counted, and who unloads the module has only instructions to wait for. A pin's table lock is held
+//! over the driver's `get_pages` and `free_page_table`, never over `put_pages`, which may wait for a
+//! running callback. A callback waits for users of the table and for transfers, never for the pin's
+//! end, which waits for it.
 //!
 //! Follows section 18 of the contract; header: `include/nv_p2p.h`.
 
@@ -70,13 +74,28 @@ pub const GPU_PAGE_SIZE: u64 = 65536;
 
 global_lock! {
     // SAFETY: Initialized by `Interface::new`, before any use.
-    unsafe(uninit) static PINS: Mutex<Pins> = Pins { next: 1, tree: None };
+    unsafe(uninit) static PINS: SpinLock<Pins> = Pins { next: 1, tree: None };
 }
 
 /// The pins that a free callback may be for, by number. Numbers are never used again.
 struct Pins {
     next: usize,
-    tree: Option<RBTree<usize, Arc<dyn Freed>>>,
+    tree: Option<RBTree<usize, Known>>,
+}
+
+impl Pins {
+    fn find(&mut self, number: usize) -> Option<&mut Known> {
+        self.tree.as_mut()?.get_mut(&number)
+    }
+}
+
+/// A pin that its number leads to.
+struct Known {
+    pin: Arc<dyn Freed>,
+    /// Callbacks under way.
+    running: usize,
+    /// No callback begins any more; the pin waits for those under way.
+    ended: bool,
 }
 
 /// Access to this file's global state; there is one, made when the module is loaded.
@@ -131,11 +150,12 @@ pub trait Owner: Send + Sync + 'static {
 ///
 /// A table that is `Held`, or that a callback finds `Putting`, is the GPU driver's, valid, and neither put nor freed by us.
 enum Table {
-    /// There is none (yet), or it was put.
+    /// There is none (yet).
     None,
     Held(NonNull<PageTable>),
-    /// We are giving it back. A free callback that comes now has won: the GPU driver has taken the
-    /// table back already, leaves freeing it to the callback, and ignores our put.
+    /// We are giving it back, or have. A free callback that comes for it has won: the GPU driver has
+    /// taken the table back already, leaves freeing it to the callback, and ignores our put, for
+    /// which it may have waited for the callback or not.
     Putting(NonNull<PageTable>),
     /// The free callback took it.
     Freed,
@@ -161,8 +181,9 @@ struct Inner<O> {
     /// `users` is 0.
     #[pin]
     unused: CondVar,
+    /// The last callback is over that began before the pin ended.
     #[pin]
-    callback_done: Event,
+    callbacks_over: Event,
 }
 
 // SAFETY: The table is only used under the lock.
@@ -173,6 +194,9 @@ unsafe impl<O: Owner> Sync for Inner<O> {}
 /// What the free callback does.
 trait Freed: Send + Sync {
     fn freed(&self);
+
+    /// No callback is under way, and none begins any more. Does not sleep.
+    fn callbacks_over(&self);
 }
 
 impl<O: Owner> Freed for Inner<O> {
@@ -183,7 +207,7 @@ impl<O: Owner> Freed for Inner<O> {
             self.unused.wait(&mut given);
         }
         let (Table::Held(freed) | Table::Putting(freed)) = given.table else {
-            // There was none, or `PinnedGpu::drop` is past its use of it.
+            // There was none, or another callback has it.
             return;
         };
         given.table = Table::Freed;
@@ -212,7 +236,10 @@ impl<O: Owner> Freed for Inner<O> {
         }
         drop(given);
         self.owner.gone();
-        self.callback_done.complete_all();
+    }
+
+    fn callbacks_over(&self) {
+        self.callbacks_over.complete_all();
     }
 }
 
@@ -220,13 +247,32 @@ impl<O: Owner> Freed for Inner<O> {
 ///
 /// Any argument is safe.
 unsafe extern "C" fn free_callback(data: *mut c_void) {
-    let pin = PINS
-        .lock()
-        .tree
-        .as_ref()
-        .and_then(|tree| tree.get(&data.addr()).cloned());
-    if let Some(pin) = pin {
-        pin.freed();
+    let number = data.addr();
+    let Some(pin) = begin_callback(number) else {
+        return;
+    };
+    pin.freed();
+    // Not the last reference, which could sleep: `unregister` keeps that of `PINS` until we are over.
+    drop(pin);
+    end_callback(number);
+}
+
+/// Counts a callback; the pin that it is for, if it still is.
+fn begin_callback(number: usize) -> Option<Arc<dyn Freed>> {
+    let mut pins = PINS.lock();
+    let known = pins.find(number).filter(|known| !known.ended)?;
+    known.running += 1;
+    Some(known.pin.clone())
+}
+
+/// Undoes [`begin_callback`]. Nothing of the pin is there any more after it.
+fn end_callback(number: usize) {
+    if let Some(known) = PINS.lock().find(number) {
+        // OVERFLOW: `begin_callback` has counted this one.
+        known.running -= 1;
+        if known.running == 0 && known.ended {
+            known.pin.callbacks_over();
+        }
     }
 }
 
@@ -317,7 +363,7 @@ impl<O: Owner> PinnedGpu<O> {
                     users: 0,
                 }),
                 unused <- new_condvar!(),
-                callback_done <- Event::new(),
+                callbacks_over <- Event::new(),
             }),
             GFP_KERNEL,
         )?;
@@ -511,17 +557,13 @@ impl<O: Owner> Drop for PinnedGpu<O> {
             given.table = Table::Putting(held);
             drop(given);
             self.put(held);
-            given = self.inner.given.lock();
-        }
-        let freed = matches!(given.table, Table::Freed);
-        given.table = Table::None;
-        drop(given);
-        if freed {
-            // Nothing of ours may go before the callback is through.
-            self.inner.callback_done.wait();
+        } else {
+            drop(given);
         }
         if self.kind == Kind::Legacy {
-            unregister(self.number);
+            // Nothing of ours may go before the callbacks are through. One that the put has not
+            // waited for finds the table, and frees it.
+            unregister(self.number, &self.inner.callbacks_over);
         }
     }
 }
@@ -529,17 +571,32 @@ impl<O: Owner> Drop for PinnedGpu<O> {
 /// Makes `pin` known to the free callback; returns its number.
 fn register(pin: Arc<dyn Freed>) -> Result<usize> {
     let reservation = RBTreeNodeReservation::new(GFP_KERNEL)?;
+    let known = Known {
+        pin,
+        running: 0,
+        ended: false,
+    };
     let mut pins = PINS.lock();
     let number = pins.next;
     pins.next = number.checked_add(1).ok_or(EOVERFLOW)?;
     pins.tree
         .get_or_insert_with(RBTree::new)
-        .insert(reservation.into_node(number, pin));
+        .insert(reservation.into_node(number, known));
     Ok(number)
 }
 
-/// Undoes [`register`]: a callback that comes later does nothing.
-fn unregister(number: usize) {
+/// Undoes [`register`]: a callback that comes later does nothing, and none is under way any more when
+/// this returns. `over` is what the pin's `callbacks_over` tells. Sleeps.
+fn unregister(number: usize, over: &Event) {
+    let mut pins = PINS.lock();
+    let is_waited_for = pins.find(number).is_some_and(|known| {
+        known.ended = true;
+        known.running > 0
+    });
+    drop(pins);
+    if is_waited_for {
+        over.wait();
+    }
     let mut pins = PINS.lock();
     let node = pins
         .tree

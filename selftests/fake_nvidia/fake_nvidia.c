@@ -17,6 +17,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/bitmap.h>
+#include <linux/completion.h>
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/fs.h>
@@ -34,6 +35,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 
 #include "fake_nvidia.h"
 #include "nv-p2p.h"
@@ -132,6 +134,7 @@ static struct gpu *gpus[MAX_GPUS];
 static DEFINE_HASHTABLE(pins, 8);
 static DEFINE_HASHTABLE(mappings, 8);
 static struct fake_nvidia_table format;
+static u64 callback_flags;
 static struct fake_nvidia_fault faults[FAKE_NVIDIA_NR_CALLS];
 
 static struct {
@@ -434,18 +437,48 @@ static void pin_end(struct pin *p, enum retired how)
 	pin_put(p);
 }
 
+struct second_callback {
+	struct work_struct work;
+	struct completion begun;
+	struct pin *pin;
+};
+
+static void call_back_again(struct work_struct *work)
+{
+	struct second_callback *second = container_of(work, struct second_callback, work);
+
+	complete(&second->begun);
+	second->pin->callback(second->pin->data);
+}
+
 static void pin_call_back(struct pin *p)
 {
+	bool twice = callback_flags & FAKE_NVIDIA_TWICE;
+	struct second_callback second = {
+		.pin = p,
+	};
+
 	p->refs++;
 	p->state = PIN_CALLBACK;
 	p->caller = current;
-	stats.callbacks++;
+	stats.callbacks += 1 + twice;
 	mutex_unlock(&fake_lock);
 
+	if (twice) {
+		INIT_WORK_ONSTACK(&second.work, call_back_again);
+		init_completion(&second.begun);
+		queue_work(system_dfl_wq, &second.work);
+		/* The first may let the callbacks' module go. */
+		wait_for_completion(&second.begun);
+	}
 	p->callback(p->data);
+	if (twice) {
+		flush_work(&second.work);
+		destroy_work_on_stack(&second.work);
+	}
 
 	mutex_lock(&fake_lock);
-	stats.callbacks_done++;
+	stats.callbacks_done += 1 + twice;
 	p->caller = NULL;
 	if (!p->table_gone && !p->excused)
 		misuse("callback for %#llx did not free the page table", p->va);
@@ -660,7 +693,7 @@ static int do_put(u64 va, struct nvidia_p2p_page_table *table, bool persistent)
 	} else if (found->caller == current) {
 		misuse("put of %#llx inside its callback", va);
 		ret = -EDEADLK;
-	} else {
+	} else if (!(callback_flags & FAKE_NVIDIA_PUT_RETURNS)) {
 		found->refs++;
 		mutex_unlock(&fake_lock);
 		wait_event(fake_wait, READ_ONCE(found->state) == PIN_GONE);
@@ -1077,6 +1110,7 @@ static void fake_reset(void)
 {
 	mutex_lock(&fake_lock);
 	memset(faults, 0, sizeof(faults));
+	callback_flags = 0;
 	format.version = NV_P2P_TABLE_V2;
 	format.page_size = NV_P2P_PAGE_64K;
 	mutex_unlock(&fake_lock);
@@ -1207,6 +1241,11 @@ static long fake_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 		break;
 	case FAKE_NVIDIA_HOLD_RCU:
 		ret = fake_hold_rcu(u.va);
+		break;
+	case FAKE_NVIDIA_CALLBACKS:
+		mutex_lock(&fake_lock);
+		callback_flags = u.va;
+		mutex_unlock(&fake_lock);
 		break;
 	default:
 		return -ENOTTY;

@@ -67,6 +67,10 @@ struct fake_nvidia_table {
 	__u32 page_size; /* 1 = 64 KiB; others are wrong on purpose */
 };
 
+/* How free callbacks come from now on: the argument of FAKE_NVIDIA_CALLBACKS. */
+#define FAKE_NVIDIA_PUT_RETURNS	1	/* a put does not wait for them */
+#define FAKE_NVIDIA_TWICE	2	/* two for a pin, by two threads at the same time */
+
 struct fake_nvidia_counts {
 	__u64 calls[FAKE_NVIDIA_NR_CALLS];	/* entered, whatever the outcome */
 	__u64 ok[FAKE_NVIDIA_NR_CALLS];		/* returned 0 */
@@ -103,7 +107,8 @@ struct fake_nvidia_distance {
 #define FAKE_NVIDIA_COUNTS	_IOR('G', 8, struct fake_nvidia_counts)	/* of all GPUs together,
 									 * but free_pages of this */
 #define FAKE_NVIDIA_INFO	_IOR('G', 9, struct fake_nvidia_info)
-#define FAKE_NVIDIA_RESET	_IO('G', 10)	/* faults and table format back to normal */
+#define FAKE_NVIDIA_RESET	_IO('G', 10)	/* faults, table format and callbacks back
+						 * to normal */
 
 #define FAKE_NVIDIA_DISTANCE	_IOWR('G', 11, struct fake_nvidia_distance)
 
@@ -113,5 +118,7 @@ struct fake_nvidia_distance {
  * 0: there is none.
  */
 #define FAKE_NVIDIA_HOLD_RCU	_IOW('G', 12, __u64)
+
+#define FAKE_NVIDIA_CALLBACKS	_IOW('G', 13, __u64)
 
 #endif /* FAKE_NVIDIA_H */

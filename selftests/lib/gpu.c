@@ -222,6 +222,11 @@ int gpu_reset(struct gpu *gpu)
 	return call(gpu, FAKE_NVIDIA_RESET, NULL);
 }
 
+int gpu_callbacks(struct gpu *gpu, uint64_t flags)
+{
+	return call(gpu, FAKE_NVIDIA_CALLBACKS, &flags);
+}
+
 int gpu_hold_rcu(struct gpu *gpu, uint64_t ms)
 {
 	return call(gpu, FAKE_NVIDIA_HOLD_RCU, &ms);

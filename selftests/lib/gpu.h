@@ -57,6 +57,9 @@ int gpu_fault(struct gpu *gpu, enum fake_nvidia_call call, int error, unsigned i
 int gpu_table(struct gpu *gpu, uint32_t version, uint32_t page_size);
 int gpu_reset(struct gpu *gpu);
 
+/* FAKE_NVIDIA_PUT_RETURNS, FAKE_NVIDIA_TWICE */
+int gpu_callbacks(struct gpu *gpu, uint64_t flags);
+
 /* No RCU grace period ends before gpu_hold_rcu() with 0 by another thread, or so many ms. */
 int gpu_hold_rcu(struct gpu *gpu, uint64_t ms);
 
