@@ -92,6 +92,7 @@ impl kernel::Module for NvidiaFs {
         let proc = proc::create(&driver)
             .inspect_err(|e| pr_warn!("no /proc/driver/nvidia-fs: error {}\n", e.to_errno()))
             .ok();
+        // Last of what can fail: files may be open from now on.
         let registration = chardev::Registration::new(
             c"nvidia-fs",
             c"nvidia-fs-class",

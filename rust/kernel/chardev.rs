@@ -51,9 +51,9 @@ pub trait Operations: Send + Sync + Sized + 'static {
 /// The nodes. Dropping them removes them; as the module is pinned by every open file, no callback
 /// runs any more by then.
 pub struct Registration<T: Operations> {
-    // In the order in which they must drop.
-    _nodes: Nodes,
+    // In the order in which they must drop: first no node can be opened any more.
     _cdev: Pin<KBox<Cdev<T>>>,
+    _nodes: Nodes,
     _class: Class,
     _region: Region,
 }
@@ -64,6 +64,10 @@ impl<T: Operations> Registration<T> {
     ///
     /// `node` is the format of a node's name, with one `%u`. May sleep. Fails with the errno of
     /// the first step that failed; what was made is undone.
+    ///
+    /// From the moment when this succeeds nodes can be opened, also before the module's `init` has
+    /// returned, which must not fail any more then: the open file's module would go. Until then
+    /// opening them gives `ENXIO`.
     pub fn new(
         name: &'static CStr,
         class: &'static CStr,
@@ -73,11 +77,12 @@ impl<T: Operations> Registration<T> {
     ) -> Result<Self> {
         let region = Region::new(name, count)?;
         let class = Class::new(class)?;
-        let cdev = Cdev::new(&region, state)?;
         let nodes = Nodes::new(&class, &region, node)?;
+        // Last, as nobody can take it back from who has opened a node.
+        let cdev = Cdev::new(&region, state)?;
         Ok(Self {
-            _nodes: nodes,
             _cdev: cdev,
+            _nodes: nodes,
             _class: class,
             _region: region,
         })

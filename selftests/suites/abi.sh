@@ -39,6 +39,8 @@ else
 	ok "1.4: max_devices=many: not loaded"
 fi
 
+tap early /modules/nvidia-fs.ko 20
+
 load_modules
 tap params
 tap nodes 16
