@@ -41,6 +41,7 @@ unsigned int nvfs_helper_rq_payload_bytes(struct request *rq)
 	return blk_rq_payload_bytes(rq);
 }
 
+/* Of a disk that is live and locked: else its driver may be gone. */
 const void *nvfs_helper_disk_entry(struct gendisk *disk)
 {
 	const struct blk_mq_ops *ops = disk->queue->mq_ops;

@@ -63,6 +63,33 @@ bool nvfs_helper_disk_is_live(struct gendisk *disk)
 	return test_bit(GD_ADDED, &disk->state) && !test_bit(GD_DEAD, &disk->state);
 }
 
+bool nvfs_helper_disk_hold_open(struct gendisk *disk, struct module **driver)
+{
+	*driver = disk->fops->owner;
+	return try_module_get(*driver);
+}
+
+bool nvfs_helper_disk_hold_live(struct gendisk *disk, struct module **driver)
+{
+	bool held;
+
+	/* A driver takes its live disks away before its memory goes, a grace period later. */
+	rcu_read_lock();
+	held = nvfs_helper_disk_is_live(disk) && nvfs_helper_disk_hold_open(disk, driver);
+	rcu_read_unlock();
+	return held;
+}
+
+void nvfs_helper_module_get(struct module *module)
+{
+	__module_get(module);
+}
+
+void nvfs_helper_module_put(struct module *module)
+{
+	module_put(module);
+}
+
 void nvfs_helper_disk_lock(struct gendisk *disk)
 {
 	mutex_lock(&disk->open_mutex);

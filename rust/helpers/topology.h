@@ -8,6 +8,7 @@
 #include <linux/ioprio.h>
 #include <linux/kernfs.h>
 #include <linux/memremap.h>
+#include <linux/module.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/pci.h>
 #include <linux/stat.h>
@@ -25,8 +26,18 @@ bool nvfs_helper_disk_has_scheduler(struct gendisk *disk);
 bool nvfs_helper_disk_is_md_without_parity(struct gendisk *disk);
 u32 nvfs_helper_queue_features(struct request_queue *queue);
 bool nvfs_helper_disk_is_live(struct gendisk *disk);
+/*
+ * Holds the module with the functions of a disk, NULL for the kernel itself: of one that is held and
+ * that someone has open, or else of one that is live. False: it is going.
+ */
+bool nvfs_helper_disk_hold_open(struct gendisk *disk, struct module **driver);
+bool nvfs_helper_disk_hold_live(struct gendisk *disk, struct module **driver);
 void nvfs_helper_disk_lock(struct gendisk *disk);
 void nvfs_helper_disk_unlock(struct gendisk *disk);
+
+/* linux/module.h */
+void nvfs_helper_module_get(struct module *module);
+void nvfs_helper_module_put(struct module *module);
 
 /* linux/device.h */
 const char *nvfs_helper_dev_name(const struct device *dev);

@@ -17,6 +17,7 @@ use core::{
     mem::MaybeUninit,
     ptr::{
         null,
+        null_mut,
         NonNull, //
     },
 };
@@ -55,12 +56,72 @@ impl fmt::Display for Name {
     }
 }
 
-/// A counted reference on a whole disk.
+/// A counted reference on the module that has a disk's functions: the last put of a disk calls them.
 ///
 /// # Invariants
 ///
-/// One reference on the disk's device is owned.
-pub struct Disk(NonNull<bindings::gendisk>);
+/// One reference on the module is owned; null is the kernel itself.
+struct Driver(*mut bindings::module);
+
+// SAFETY: The count is atomic, and belongs to no thread.
+unsafe impl Send for Driver {}
+// SAFETY: As above; all else of the module is left alone.
+unsafe impl Sync for Driver {}
+
+impl Driver {
+    /// That of an open disk.
+    ///
+    /// # Safety
+    ///
+    /// Somebody has the disk open during the call.
+    unsafe fn of_open(disk: NonNull<bindings::gendisk>) -> Option<Self> {
+        let mut driver = null_mut();
+        // SAFETY: Who opens a disk holds its driver.
+        let held = unsafe { bindings::nvfs_helper_disk_hold_open(disk.as_ptr(), &mut driver) };
+        // INVARIANT: Just taken.
+        held.then_some(Self(driver))
+    }
+
+    /// That of a live disk. Callable in any context.
+    ///
+    /// # Safety
+    ///
+    /// The disk is referenced during the call.
+    unsafe fn of_live(disk: NonNull<bindings::gendisk>) -> Option<Self> {
+        let mut driver = null_mut();
+        // SAFETY: By the safety requirements.
+        let held = unsafe { bindings::nvfs_helper_disk_hold_live(disk.as_ptr(), &mut driver) };
+        // INVARIANT: Just taken.
+        held.then_some(Self(driver))
+    }
+}
+
+impl Clone for Driver {
+    fn clone(&self) -> Self {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::nvfs_helper_module_get(self.0) };
+        // INVARIANT: Just taken.
+        Self(self.0)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::nvfs_helper_module_put(self.0) }
+    }
+}
+
+/// A counted reference on a whole disk. Its driver's module stays meanwhile, even if the disk is
+/// removed.
+///
+/// # Invariants
+///
+/// One reference on the disk's device is owned, which goes before `driver`.
+pub struct Disk {
+    disk: NonNull<bindings::gendisk>,
+    driver: Driver,
+}
 
 // SAFETY: The count is atomic, and belongs to no thread.
 unsafe impl Send for Disk {}
@@ -91,46 +152,48 @@ pub fn sequence_of(file: &IoFile) -> Option<u64> {
 impl Disk {
     /// # Safety
     ///
-    /// `bdev` is valid during the call.
-    unsafe fn hold(bdev: NonNull<bindings::block_device>) -> Option<Self> {
-        // SAFETY: By the safety requirements; a device has a disk.
-        let disk = NonNull::new(unsafe { (*bdev.as_ptr()).bd_disk })?;
-        // SAFETY: The disk lives as long as its devices.
+    /// The disk is referenced during the call, and `driver` is its driver.
+    unsafe fn hold(disk: NonNull<bindings::gendisk>, driver: Driver) -> Self {
+        // SAFETY: By the safety requirements.
         let device = unsafe { bindings::nvfs_helper_disk_to_dev(disk.as_ptr()) };
         // SAFETY: As above.
         unsafe { bindings::get_device(device) };
         // INVARIANT: Just taken.
-        Some(Self(disk))
+        Self { disk, driver }
     }
 
     /// The disk that a file's data is on: of a block special file its own, else the file system's.
     /// `None` for a file system without a block device, or with several.
     pub fn of_file(file: &IoFile) -> Option<Self> {
-        // SAFETY: The open file keeps its device.
-        unsafe { Self::hold(device_of(file)?) }
+        // SAFETY: The open file keeps its device; a device has a disk.
+        let disk = NonNull::new(unsafe { (*device_of(file)?.as_ptr()).bd_disk })?;
+        // SAFETY: The file, or the file system that it is on, has it open.
+        let driver = unsafe { Driver::of_open(disk) }?;
+        // SAFETY: As above.
+        Some(unsafe { Self::hold(disk, driver) })
     }
 
     fn device(&self) -> *mut bindings::device {
         // SAFETY: By the type invariant.
-        unsafe { bindings::nvfs_helper_disk_to_dev(self.0.as_ptr()) }
+        unsafe { bindings::nvfs_helper_disk_to_dev(self.disk.as_ptr()) }
     }
 
     /// Its name.
     pub fn name(&self) -> Name {
         // SAFETY: By the type invariant; the name does not change.
-        Name(unsafe { (*self.0.as_ptr()).disk_name })
+        Name(unsafe { (*self.disk.as_ptr()).disk_name })
     }
 
     /// Whether its driver takes requests with peer-to-peer pages.
     pub fn takes_p2pdma(&self) -> bool {
         // SAFETY: By the type invariant; a disk keeps its queue.
-        unsafe { bindings::nvfs_helper_disk_takes_p2pdma(self.0.as_ptr()) }
+        unsafe { bindings::nvfs_helper_disk_takes_p2pdma(self.disk.as_ptr()) }
     }
 
     /// Whether it has an I/O scheduler, now.
     pub fn has_scheduler(&self) -> bool {
         // SAFETY: By the type invariant; a disk keeps its queue.
-        unsafe { bindings::nvfs_helper_disk_has_scheduler(self.0.as_ptr()) }
+        unsafe { bindings::nvfs_helper_disk_has_scheduler(self.disk.as_ptr()) }
     }
 
     /// Whether it hands the pages of requests on to its members as they are, and neither reads nor
@@ -140,14 +203,18 @@ impl Disk {
         self.lock().is_some_and(|live| {
             live.is_multipath()
                 // SAFETY: By the type invariant; a disk keeps its queue.
-                || unsafe { bindings::nvfs_helper_disk_is_md_without_parity(self.0.as_ptr()) }
+                || unsafe { bindings::nvfs_helper_disk_is_md_without_parity(self.disk.as_ptr()) }
         })
     }
 
-    /// The module that its requests go to; none if that is in the kernel itself. May be slow.
+    /// The module that its requests go to, which need not be the one that the disk keeps; none if
+    /// that is in the kernel itself, or the disk was removed. May sleep.
     pub fn module(&self) -> ModuleName {
-        // SAFETY: By the type invariant; a disk keeps its queue.
-        ModuleName::of_function(unsafe { bindings::nvfs_helper_disk_entry(self.0.as_ptr()) })
+        let entry = self.lock().map_or(null(), |live| {
+            // SAFETY: A live disk has its driver, and cannot be removed while it is locked.
+            unsafe { bindings::nvfs_helper_disk_entry(live.0.disk.as_ptr()) }
+        });
+        ModuleName::of_function(entry)
     }
 
     /// Whether its name begins with that of a driver.
@@ -158,7 +225,7 @@ impl Disk {
     /// Whether it is hidden: a path of a multipath disk.
     pub fn is_hidden(&self) -> bool {
         // SAFETY: By the type invariant; the flag does not change.
-        let flags = unsafe { (*self.0.as_ptr()).flags };
+        let flags = unsafe { (*self.disk.as_ptr()).flags };
         // CAST: A flag of a signed field.
         flags & bindings::GENHD_FL_HIDDEN as c_int != 0
     }
@@ -167,18 +234,18 @@ impl Disk {
     pub fn is_empty(&self) -> bool {
         // SAFETY: By the type invariant; part 0 is the whole disk.
         let sectors =
-            unsafe { (&raw const (*(*self.0.as_ptr()).part0).bd_nr_sectors).read_volatile() };
+            unsafe { (&raw const (*(*self.disk.as_ptr()).part0).bd_nr_sectors).read_volatile() };
         sectors == 0
     }
 
     /// Keeps the disk from being removed, unless it is being removed already. May sleep.
     fn lock(&self) -> Option<LiveDisk<'_>> {
         // SAFETY: By the type invariant.
-        unsafe { bindings::nvfs_helper_disk_lock(self.0.as_ptr()) };
+        unsafe { bindings::nvfs_helper_disk_lock(self.disk.as_ptr()) };
         // INVARIANT: Locked just now; if the disk is not live, it is unlocked again at once.
         let locked = LiveDisk(self);
         // SAFETY: By the type invariant.
-        unsafe { bindings::nvfs_helper_disk_is_live(self.0.as_ptr()) }.then_some(locked)
+        unsafe { bindings::nvfs_helper_disk_is_live(self.disk.as_ptr()) }.then_some(locked)
     }
 
     /// The PCI function that it hangs on, if any. May sleep.
@@ -206,7 +273,7 @@ impl Disk {
             } else {
                 folder.as_ref().is_some_and(|folder| folder.has(&part))
             };
-            if is_member && disk.0 != self.0 {
+            if is_member && disk.disk != self.disk {
                 members.push(disk, GFP_KERNEL)?;
             }
         }
@@ -226,7 +293,7 @@ impl Disk {
         // INVARIANT: Just taken.
         let node = Node(node);
         // SAFETY: By the type invariant; a disk keeps its queue.
-        let queue = NonNull::new(unsafe { (*self.0.as_ptr()).queue })?;
+        let queue = NonNull::new(unsafe { (*self.disk.as_ptr()).queue })?;
         // SAFETY: As above.
         if !unsafe { bindings::blk_get_queue(queue.as_ptr()) } {
             return None;
@@ -366,7 +433,7 @@ impl LiveDisk<'_> {
     /// Its folder `slaves` in sysfs.
     fn members_folder(&self) -> Option<Folder> {
         // SAFETY: By the type invariant, nobody takes the folder away now.
-        let folder = NonNull::new(unsafe { (*self.0 .0.as_ptr()).slave_dir })?;
+        let folder = NonNull::new(unsafe { (*self.0.disk.as_ptr()).slave_dir })?;
         // SAFETY: As above.
         unsafe { bindings::kobject_get(folder.as_ptr()) };
         // INVARIANT: Just taken.
@@ -377,7 +444,7 @@ impl LiveDisk<'_> {
 impl Drop for LiveDisk<'_> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant.
-        unsafe { bindings::nvfs_helper_disk_unlock(self.0 .0.as_ptr()) }
+        unsafe { bindings::nvfs_helper_disk_unlock(self.0.disk.as_ptr()) }
     }
 }
 
@@ -419,14 +486,17 @@ impl Clone for Disk {
         // SAFETY: By the type invariant.
         unsafe { bindings::get_device(self.device()) };
         // INVARIANT: Just taken.
-        Self(self.0)
+        Self {
+            disk: self.disk,
+            driver: self.driver.clone(),
+        }
     }
 }
 
 impl Drop for Disk {
     /// May sleep.
     fn drop(&mut self) {
-        // SAFETY: By the type invariant.
+        // SAFETY: By the type invariant. `driver` goes after this.
         unsafe { bindings::put_device(self.device()) }
     }
 }
@@ -449,9 +519,11 @@ impl Drop for Part {
 ///
 /// # Invariants
 ///
-/// `iter` is initialized over the class of block devices.
+/// `iter` is initialized over the class of block devices. `driver` is that of the device that it is
+/// at, if that was given out.
 struct Devices {
     iter: bindings::class_dev_iter,
+    driver: Option<Driver>,
 }
 
 impl Devices {
@@ -463,10 +535,12 @@ impl Devices {
         Self {
             // SAFETY: As above. The iterator has no pointer into itself.
             iter: unsafe { iter.assume_init() },
+            driver: None,
         }
     }
 }
 
+/// The parts are to be dropped before the next step. Disks that are not live are left out.
 impl Iterator for Devices {
     type Item = (Part, Disk);
 
@@ -478,14 +552,20 @@ impl Iterator for Devices {
             // block devices.
             let bdev = unsafe { bindings::nvfs_helper_dev_to_bdev(device.as_ptr()) };
             let bdev = NonNull::new(bdev)?;
+            // SAFETY: As above; a device has a disk, which lives as long.
+            let disk = NonNull::new(unsafe { (*bdev.as_ptr()).bd_disk })?;
+            // SAFETY: As above.
+            let Some(driver) = (unsafe { Driver::of_live(disk) }) else {
+                continue;
+            };
+            // INVARIANT: The last one goes only now that the iterator is past its device.
+            self.driver = Some(driver.clone());
             // SAFETY: As above.
             unsafe { bindings::get_device(device.as_ptr()) };
             // INVARIANT: Just taken.
             let part = Part(bdev);
-            // SAFETY: Held.
-            if let Some(disk) = unsafe { Disk::hold(bdev) } {
-                return Some((part, disk));
-            }
+            // SAFETY: As above.
+            return Some((part, unsafe { Disk::hold(disk, driver) }));
         }
     }
 }

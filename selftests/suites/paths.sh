@@ -67,6 +67,28 @@ if [ -n "${STRESS:-}" ]; then
 	wait
 	ok "$rounds readings while disks come and go"
 fi
+# A reader that waits for one drive has references on all disks. The drive is busy with its partitions.
+throttle() { tell qmp "{\"execute\": \"block_set_io_throttle\", \"arguments\": {\"id\": \"raw\", \"bps\": $1, \"bps_rd\": 0, \"bps_wr\": 0, \"iops\": 0, \"iops_rd\": 0, \"iops_wr\": 0}}"; }
+sleeps() { [ "$(cut -d " " -f 3 "/proc/$1/stat" 2> /dev/null)" = D ]; }
+settles() { until sleeps "$1" && sleep 0.2 && sleeps "$1"; do [ -e "/proc/$1" ] || return; done; }
+if [ -z "${REASON:-}" ] && [ -e /sys/module/null_blk ]; then
+	check "a drive is throttled" throttle 512
+	dd if="$NVME_RAW" of=/dev/null bs=4096 count=1 iflag=direct 2> /dev/null
+	echo 3 > /proc/sys/vm/drop_caches
+	blockdev --rereadpt "$NVME_RAW" &
+	check "its partitions are read" settles $!
+	cat $paths > /tmp/read &
+	check "a reader waits for it" settles $!
+	if rmmod null_blk 2> /dev/null; then
+		not_ok "a disk that is looked at keeps its driver"
+	else
+		ok "a disk that is looked at keeps its driver"
+	fi
+	check "and not any more" throttle 0
+	wait
+	is "$(grep -c nullb /tmp/read)" "$(grep -c nullb $paths)" "all rows are there"
+	check "and then it can go" rmmod null_blk
+fi
 check "2.6: unload" unload_modules
 if [ -n "${FIRST:-}" ]; then
 	load_modules
