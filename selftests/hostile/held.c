@@ -61,6 +61,7 @@ struct one {
 	int freed;
 };
 
+/* With a first READ, so that the next one waits for nothing but its data. */
 static void begin(struct one *o)
 {
 	struct fake_nvidia_info info;
@@ -70,7 +71,9 @@ static void begin(struct one *o)
 	o->fd = open(path, O_RDONLY | O_DIRECT);
 	if (o->node < 0 || o->fd < 0 || gpu_open(&o->gpu, 0) || gpu_info(&o->gpu, &info) ||
 	    gpu_alloc(&o->gpu, SIZE, 0, &o->va) || gpu_set(&o->gpu, o->va, 0, SIZE) ||
-	    nvfs_register(&o->buf, o->node, o->va, SIZE, SIZE, info.pdevinfo))
+	    nvfs_register(&o->buf, o->node, o->va, SIZE, SIZE, info.pdevinfo) ||
+	    nvfs_read(&o->buf, o->fd, 0, SIZE, 0) != (ssize_t)SIZE ||
+	    gpu_set(&o->gpu, o->va, 0, SIZE))
 		tap_bail("no buffer: %s", strerror(errno));
 }
 
@@ -159,8 +162,15 @@ static bool data_right(struct one *o)
 
 /* Shared with the child. */
 struct child {
+	bool ready, held;
 	pid_t reader;
 };
+
+static void wait_until(const bool *it)
+{
+	while (!__atomic_load_n(it, __ATOMIC_ACQUIRE))
+		sched_yield();
+}
 
 static void waiters(void)
 {
@@ -175,16 +185,20 @@ static void waiters(void)
 
 	begin(&reading);
 	begin(&unmapped);
-	hold(true);
 	pid = fork();
 	if (!pid) {
 		begin(&o);
+		__atomic_store_n(&child->ready, true, __ATOMIC_RELEASE);
+		wait_until(&child->held);
 		thread(do_read, &o);
 		wait_asleep(&o.reader);
 		__atomic_store_n(&child->reader, o.reader, __ATOMIC_RELEASE);
 		for (;;)
 			nap(600);
 	}
+	wait_until(&child->ready);
+	hold(true);
+	__atomic_store_n(&child->held, true, __ATOMIC_RELEASE);
 	read = thread(do_read, &reading);
 	wait_asleep(&reading.reader);
 	freeing = thread(do_free, &reading);
