@@ -81,9 +81,9 @@ fn next_segment<T: Target>(
 }
 
 /// One step of the iterator: 1 with a segment; 0 without, and then the status tells. The segment
-/// begins at the cursor, where `start` is. `keep` is given the segment, with a reference on its owner that ends when it is
-/// given back, and the cursor behind it; it returns the request's cookie, or `None` if the segment cannot be
-/// kept.
+/// begins at the cursor, where `start` is. `keep` is given the segment, with a reference on its owner
+/// that ends when it is given back, and the cursor behind it; it returns the request's cookie, or
+/// `None` if the segment cannot be kept.
 ///
 /// # Safety
 ///

@@ -84,8 +84,8 @@ impl<T: Target> Handle<T> {
 struct Shared<T: Target> {
     /// Its address, 0 when that is another request's now.
     key: usize,
-    /// `None` when all segments were given back before the whole request was mapped: what is left of it
-    /// must not be, as the driver's cookie leads nowhere now.
+    /// `None` when all segments were given back before the whole request was mapped: what is left of
+    /// it must not be, as the driver's cookie leads nowhere now.
     handle: Option<KBox<Handle<T>>>,
     /// All that were handed out; the first is of `handle.first`.
     segments: KVec<Out<T>>,
@@ -98,8 +98,8 @@ struct Shared<T: Target> {
 /// What a request had: its handle, and its segments, which go back to their owners.
 type Had<T> = (Option<KBox<Handle<T>>>, KVec<Out<T>>);
 
-/// How many requests are remembered whose mapping was given up. A driver that goes on with an older one
-/// has mapped and given up as many meanwhile.
+/// How many requests are remembered whose mapping was given up. A driver that goes on with an older
+/// one has mapped and given up as many meanwhile.
 const MAX_GIVEN_UP: usize = 4;
 
 /// The requests of several owners that begin with the pages of one object.
@@ -152,7 +152,7 @@ impl<T: Target> Shares<T> {
                 .any(|shared| shared.key == request.addr())
     }
 
-    /// Keeps the first segment of `request`, which is of `first`; whether it is also the last one.
+    /// Keeps the first segment of `request`, which is of `first`; `last`: there is none behind it.
     /// Returns the cookie; `None` when there is no memory, and then the segment was given back.
     pub(super) fn open(
         first: ARef<Reaped<T>>,
@@ -181,8 +181,8 @@ impl<T: Target> Shares<T> {
         Some(<*mut c_void>::wrapping_byte_add(cookie, MARK))
     }
 
-    /// Keeps another segment of `request`; whether it is the last one. Returns whether it does; if not,
-    /// the segment was given back.
+    /// Keeps another segment of `request`; `last`: there is none behind it. Returns whether it does; if
+    /// not, the segment was given back.
     pub(super) fn add(
         &self,
         request: *mut bindings::request,
