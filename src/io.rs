@@ -769,7 +769,7 @@ fn prepare_write(driver: &Driver, request: &Request) -> Result<Option<CacheKeptO
     let first = i64::try_from(request.range.offset()).map_err(|_| EINVAL)?;
     let last = i64::try_from(request.range.offset() + request.range.size()).map_err(|_| EINVAL)?;
     if file.is_block_device() {
-        return Ok(file.keep_cache_out(first, last));
+        return Ok(file.keep_cache_out(first, last - 1));
     } else if !file.has_fallocate() && !NETWORK_FILE_SYSTEMS.contains(&file.file_system_magic()) {
         return Err(EIO);
     }

@@ -156,6 +156,12 @@ void nvfs_helper_invalidate_unlock(struct address_space *mapping)
 	filemap_invalidate_unlock(mapping);
 }
 
+/* Since 7.3 the last byte is an unsigned number. */
+void nvfs_helper_truncate_pages(struct address_space *mapping, loff_t first, loff_t last)
+{
+	truncate_inode_pages_range(mapping, first, last);
+}
+
 void *nvfs_helper_page_address(struct page *page)
 {
 	return page_address(page);

@@ -47,6 +47,7 @@ void nvfs_helper_invalidate_lock(struct address_space *mapping);
 bool nvfs_helper_mapping_writably_mapped(struct address_space *mapping);
 bool nvfs_helper_mapping_stable_writes(const struct address_space *mapping);
 void nvfs_helper_invalidate_unlock(struct address_space *mapping);
+void nvfs_helper_truncate_pages(struct address_space *mapping, loff_t first, loff_t last);
 
 /* linux/kernel_read_file.h */
 ssize_t nvfs_helper_read_start(const char *path, void *buf, size_t size);

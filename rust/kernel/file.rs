@@ -7,7 +7,10 @@
 use crate::bindings;
 use core::{
     mem::MaybeUninit,
-    ptr::NonNull, //
+    ptr::{
+        null,
+        NonNull, //
+    },
 };
 use kernel::{
     error::to_result,
@@ -309,20 +312,24 @@ impl IoFile {
     }
 }
 
-/// How often a page is dropped that a process makes dirty again.
+/// How often cached pages are written back that a process makes dirty again.
 const CACHE_TRIES: u32 = 32;
 
 impl IoFile {
     /// Empties the page cache of a block device over the bytes `first..=last`, and keeps it empty
     /// while the result lives: who touches a mapping of the device waits, and may have locked its
     /// memory. So no user memory may be touched meanwhile. `None` when nothing is cached there and
-    /// no process can write to a mapping of it. A page that is kept busy stays. May sleep.
+    /// no process can write to a mapping of it. May sleep.
+    ///
+    /// To be called before these bytes are written: what a process stores there through a mapping
+    /// meanwhile may be lost. A page that is kept busy stays if somebody, as a file system, has the
+    /// device for himself.
     ///
     /// The kernel's own direct write goes through the page cache, by the CPU, when it finds a page
     /// that was made dirty again since it was written back.
     #[inline]
     pub fn keep_cache_out(&self, first: i64, last: i64) -> Option<CacheKeptOut> {
-        if !self.is_block_device() {
+        if !self.is_block_device() || last < first {
             return None;
         }
         // SAFETY: The mapping of an open file is live.
@@ -338,14 +345,40 @@ impl IoFile {
         unsafe { bindings::nvfs_helper_invalidate_lock(self.mapping()) };
         // INVARIANT: Locked just now.
         let kept_out = CacheKeptOut(self.clone(), NotThreadSafe);
-        // A page that is there can be made dirty again until it is dropped. An error that stays is
+        // A page that is there can be made dirty again until it is dropped. An error of the drive is
         // the write's own to find.
-        for _ in 0..CACHE_TRIES {
-            if self.empty_cache(first, last).is_ok() {
+        for tries in 0..CACHE_TRIES {
+            match self.empty_cache(first, last) {
+                Err(e) if e == EBUSY => (),
+                _ => break,
+            }
+            if tries > 0 && self.discard_cache(first, last) {
                 break;
             }
         }
         kept_out
+    }
+
+    /// Drops the cached bytes `first..=last` of a block device, and what was stored there since it
+    /// was written back, as `blkdev_fallocate` in `block/fops.c` does with bytes that it is about to
+    /// overwrite. Returns whether it could: not the pages of who has the device for himself, unless
+    /// that is this file. May sleep.
+    fn discard_cache(&self, first: i64, last: i64) -> bool {
+        let holder = self.as_ptr();
+        // SAFETY: The file is open and a block special file, so its host is a device's inode.
+        let device = unsafe { bindings::I_BDEV(self.host()) };
+        // SAFETY: The device lives as long as its file is open. The file is the holder that an
+        // exclusive open by it would have named, without operations as there.
+        let claimed = unsafe { bindings::bd_prepare_to_claim(device, holder.cast(), null()) };
+        if claimed != 0 {
+            return false;
+        }
+        // SAFETY: The mapping of an open file is live; the device is claimed, so that nobody looks
+        // after its pages himself.
+        unsafe { bindings::nvfs_helper_truncate_pages(self.mapping(), first, last) };
+        // SAFETY: Claimed above, by that holder.
+        unsafe { bindings::bd_abort_claiming(device, holder.cast()) };
+        true
     }
 
     /// Whether a direct write of the bytes `first..=last`, before which `pages_dirtied` was

@@ -772,18 +772,21 @@ static bool in_flight(void)
 
 static void killed_child(unsigned int flags)
 {
+	struct fake_nvidia_info info1;
 	struct nvfs_buffer a, b, c;
-	struct gpu mine;
-	uint64_t va;
+	struct gpu mine, mine1;
+	uint64_t va, va1;
 	int fd = nvfs_open(3, O_RDWR);
 
 	if (fd < 0 || gpu_open(&mine, 0) || gpu_alloc(&mine, 24 * MIB, 0, &va) ||
+	    gpu_open(&mine1, 1) || gpu_info(&mine1, &info1) || gpu_alloc(&mine1, MIB, 0, &va1) ||
 	    nvfs_register(&a, fd, va, 16 * MIB, MIB, info.pdevinfo) ||
-	    nvfs_register(&b, fd, va + 16 * MIB, MIB, MIB, info.pdevinfo) ||
+	    nvfs_register(&b, fd, va1, MIB, MIB, info1.pdevinfo) ||
 	    nvfs_register(&c, fd, va + 20 * MIB, MIB, MIB, info.pdevinfo))
 		_exit(3);
 	entries[0] = entry(&a, flags & WRITE ? out : file, 0, 16 * MIB, SYNC | flags);
-	entries[1] = entry(&b, file, 0, MIB, 0);
+	/* On another drive: a drive may do what two CPUs gave it in either order. */
+	entries[1] = entry(&b, far_file, 0, MIB, 0);
 	entries[2] = entry(&c, file, 0, MIB, SYNC);
 	_exit(batch(fd, entries, 3) != 0);
 }

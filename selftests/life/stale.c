@@ -71,7 +71,7 @@ static void cache(const char *device)
 {
 	unsigned int i, good = 0, by_cpu = 0, rounds = 60;
 	int fd = open(device, O_RDWR | O_DIRECT), other = open(device, O_RDWR);
-	long long before;
+	long long before, n, most = 0;
 	pthread_t thread;
 
 	begin();
@@ -82,12 +82,16 @@ static void cache(const char *device)
 		before = pages_dirtied();
 		good += nvfs_write(&buf, fd, AT, MIB, 0) == (ssize_t)MIB;
 		/* The thread makes a few pages dirty meanwhile; a fallback makes all 256. */
-		by_cpu += pages_dirtied() - before >= 256;
+		n = pages_dirtied() - before;
+		by_cpu += n >= 256;
+		if (n > most)
+			most = n;
 	}
 	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
 	tap_is(good, rounds, "%s: all writes are good", device);
 	tap_is(by_cpu, 0, "%s: none of them by the CPU, through the page cache", device);
+	tap_diag("at most %lld pages made dirty at once", most);
 }
 
 static void dead(const char *path, const char *unbind)
