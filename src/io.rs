@@ -421,6 +421,7 @@ fn parts(
             return Err(EIO);
         }
         if done > 0 && platform::is_dying() {
+            driver.stats.count(count.tally.err);
             return Err(EINTR);
         }
         let part = Part::next(request, route, done, PART)

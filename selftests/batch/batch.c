@@ -850,6 +850,42 @@ static void test_killed(bool legacy, unsigned int flags)
 	nvfs_set_parameter("rw_stats_enabled", "0");
 }
 
+static void killed_reader(void)
+{
+	struct nvfs_buffer own;
+	struct gpu mine;
+	uint64_t va;
+	int fd = nvfs_open(3, O_RDWR);
+
+	if (fd < 0 || gpu_open(&mine, 0) || gpu_alloc(&mine, 40 * MIB, 0, &va) ||
+	    nvfs_register(&own, fd, va, 40 * MIB, MIB, info.pdevinfo))
+		_exit(3);
+	_exit(nvfs_read(&own, file, 0, 40 * MIB, 0) < 0);
+}
+
+/* A READ by its own ioctl goes on to the end of what is in flight, the first 16 MiB, and no further. */
+static void test_killed_read(void)
+{
+	long long before[NR_KEYS], now[NR_KEYS];
+	pid_t child;
+	bool busy;
+
+	counters(before);
+	throttle(16 * MIB);
+	child = fork();
+	if (!child)
+		killed_reader();
+	busy = until("Ops", "Read", 1) && in_flight();
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	throttle(0);
+	tap_ok(busy && until("Ops", "Read", 0), "SIGKILL ends a sync READ of several parts");
+	counters(now);
+	tap_is(now[4] - before[4], 0, "19.8: it is not good");
+	tap_is(now[5] - before[5], 1, "19.8: but an error");
+	nvfs_set_parameter("rw_stats_enabled", "0");
+}
+
 /*
  * Each thing that can fail in the kernel during the ioctl does so in turn, where the kernel can do
  * that: the batch as a whole fails or does not, and nothing is left busy.
@@ -954,6 +990,7 @@ int main(int argc, char **argv)
 	test_threads();
 	for (i = 0; i < 4; i++)
 		test_killed(i & 1, i & 2 ? WRITE : 0);
+	test_killed_read();
 	test_faults();
 	return tap_plan();
 }
