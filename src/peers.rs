@@ -20,9 +20,9 @@ use kernel::{
     seq_print,
     sync::{
         atomic::{
+            Acquire,
             Atomic,
-            Full,
-            Relaxed, //
+            Release, //
         },
         new_mutex,
         Arc,
@@ -243,8 +243,10 @@ fn acs_is_on(bridge: &Function) -> bool {
 /// GPUs and peers, now and from now on.
 #[pin_data]
 pub(crate) struct Peers {
-    /// Functions came or went after the last scan began.
-    stale: Atomic<bool>,
+    /// How often functions came or went, and one more.
+    events: Atomic<u64>,
+    /// That, when the last good scan began.
+    scanned: Atomic<u64>,
     now: Published<Snapshot>,
     #[pin]
     last: Mutex<Last>,
@@ -264,7 +266,8 @@ impl Peers {
         pin_init::pin_init_scope(move || {
             let snapshot = make()?;
             Ok(try_pin_init!(Self {
-                stale: Atomic::new(true),
+                events: Atomic::new(1),
+                scanned: Atomic::new(0),
                 now: Published::new(snapshot.clone()),
                 last <- new_mutex!(Last {
                     snapshot,
@@ -276,8 +279,11 @@ impl Peers {
 
     /// Scans. May sleep. When memory is short, the last scan stays, until somebody asks again.
     fn scan(&self) -> Arc<Snapshot> {
-        let mut last = self.last.lock();
-        self.stale.xchg(false, Full);
+        self.scan_into(&mut self.last.lock())
+    }
+
+    fn scan_into(&self, last: &mut Last) -> Arc<Snapshot> {
+        let begun = self.events.load(Acquire);
         let scanned = Snapshot::scan(&mut last.known).and_then(|mut new| {
             if new.is_like(&last.snapshot) {
                 return Ok(None);
@@ -289,17 +295,27 @@ impl Peers {
             Ok(Some(new)) => {
                 last.snapshot = new.clone();
                 self.now.replace(new);
+                self.scanned.store(begun, Release);
             }
-            Ok(None) => (),
-            Err(_) => self.stale.store(true, Relaxed),
+            Ok(None) => self.scanned.store(begun, Release),
+            Err(_) => (),
         }
         last.snapshot.clone()
     }
 
-    /// Scans unless what is known is good. May sleep.
+    /// Whether nothing came or went since the last scan began, which is over.
+    fn is_settled(&self) -> bool {
+        self.scanned.load(Acquire) == self.events.load(Acquire)
+    }
+
+    /// Scans unless what is known is good; waits for a scan that is under way. May sleep.
     fn settle(&self) {
-        if self.stale.load(Relaxed) {
-            self.scan();
+        if self.is_settled() {
+            return;
+        }
+        let mut last = self.last.lock();
+        if !self.is_settled() {
+            self.scan_into(&mut last);
         }
     }
 
@@ -399,7 +415,7 @@ impl Peers {
 
 impl pci_events::Follow for Driver {
     fn notice(&self) {
-        self.peers.stale.store(true, Relaxed);
+        self.peers.events.fetch_add(1, Release);
     }
 
     fn follow(&self) {
