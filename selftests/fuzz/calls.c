@@ -127,6 +127,8 @@ static struct spot put(struct thread *t, const void *arg, size_t size, unsigned 
 /* An address that is no start of a shadow buffer of ours. */
 static uint64_t no_buffer(struct thread *t, const struct slot *slot)
 {
+	uint64_t at;
+
 	switch (below(t, 8)) {
 	case 0:
 		return 0;
@@ -143,7 +145,11 @@ static uint64_t no_buffer(struct thread *t, const struct slot *slot)
 	case 6:
 		return (uintptr_t)hostile_page(OF_A_FILE);
 	default:
-		return (uintptr_t)slot->address + (1UL << (12 + below(t, 50)));
+		at = (uintptr_t)slot->address + (1UL << (12 + below(t, 50)));
+		/* Another thread may have a buffer at the start of a slot. */
+		if (at - SLOT_BASE < NR_SLOTS * SLOT_ROOM && (at - SLOT_BASE) % SLOT_ROOM == 0)
+			at += 4096;
+		return at;
 	}
 }
 
