@@ -844,8 +844,10 @@ static int call_begin(enum fake_nvidia_call call)
 		}
 	}
 	mutex_unlock(&fake_lock);
+	/* A new fault for this call ends the delay. */
 	if (delay)
-		msleep(delay);
+		wait_event_timeout(fake_wait, READ_ONCE(f->delay_ms) != delay,
+				   msecs_to_jiffies(delay));
 	return ret;
 }
 
@@ -1103,6 +1105,7 @@ static int fake_fault(const struct fake_nvidia_fault *f)
 	mutex_lock(&fake_lock);
 	faults[f->call] = *f;
 	mutex_unlock(&fake_lock);
+	wake_up_all(&fake_wait);
 	return 0;
 }
 

@@ -24,6 +24,7 @@
 #include "../lib/tap.h"
 
 #define SIZE	MIB
+#define HOLD	60000	/* ms, at most */
 #define DELAY	100	/* ms */
 
 static struct gpu gpu;
@@ -64,13 +65,18 @@ static void *free_memory(void *arg)
 	return NULL;
 }
 
-/* Runs `ending`, and free_memory() from when `call` has come. */
+/*
+ * Runs `ending`, and free_memory() from when `call` has come, which returns when a callback has
+ * begun.
+ */
 static void meet(void *(*ending)(void *), void *arg, enum fake_nvidia_call call, pthread_t *freeing)
 {
+	long long callbacks = nvfs_stat("Bar1-map", "callbacks");
 	uint64_t before = begun(call);
 	pthread_t thread;
+	double end;
 
-	gpu_fault(&gpu, call, 0, 0, 0, DELAY);
+	gpu_fault(&gpu, call, 0, 0, 0, HOLD);
 	/* Both at once: during the munmap there is no memory for a new thread's stack. */
 	now = false;
 	if (pthread_create(freeing, NULL, free_memory, NULL) ||
@@ -79,6 +85,10 @@ static void meet(void *(*ending)(void *), void *arg, enum fake_nvidia_call call,
 	while (begun(call) == before)
 		sched_yield();
 	__atomic_store_n(&now, true, __ATOMIC_RELEASE);
+	end = nvfs_seconds() + HOLD / 1000;
+	while (nvfs_stat("Bar1-map", "callbacks") == callbacks && nvfs_seconds() < end)
+		sched_yield();
+	gpu_fault(&gpu, call, 0, 0, 0, 0);
 	pthread_join(thread, NULL);
 }
 
@@ -163,7 +173,7 @@ int main(int argc, char **argv)
 	} else {
 		tap_ok(late_callback(&freeing), "munmap waits for the callbacks");
 		close(node);
-		end = nvfs_seconds() + 10;
+		end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 		do
 			ret = syscall(SYS_delete_module, "nvidia_fs", O_NONBLOCK) ? -errno : 0;
 		while (ret == -EWOULDBLOCK && nvfs_seconds() < end);
