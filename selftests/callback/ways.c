@@ -146,8 +146,10 @@ static void move(const char *from, const char *to)
 	snprintf(line, sizeof(line),
 		 "mdadm --quiet %s --add %s && "
 		 "until grep -q '^in_sync' /sys/block/%s/md/dev-%s/state; do sleep 0.1; done && "
-		 "mdadm --quiet %s --fail %s --remove %s && mdadm --quiet --zero-superblock %s",
-		 array, to, array + 5, to + 5, array, from, from, from);
+		 "mdadm --quiet %s --fail %s && "
+		 "until grep -q none /sys/block/%s/md/dev-%s/slot; do sleep 0.1; done && "
+		 "mdadm --quiet %s --remove %s && mdadm --quiet --zero-superblock %s",
+		 array, to, array + 5, to + 5, array, from, array + 5, from + 5, array, from, from);
 	run(line);
 }
 

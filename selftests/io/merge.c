@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <linux/ioprio.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -193,8 +194,13 @@ static void test_privilege(void)
 
 int main(int argc, char **argv)
 {
+	cpu_set_t one;
 	size_t i;
 
+	/* The disk has a queue for each CPU. */
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	sched_setaffinity(0, sizeof(one), &one);
 	if (argc != 3)
 		tap_bail("usage: merge DISK p2pdma|callback");
 	callback = !strcmp(argv[2], "callback");

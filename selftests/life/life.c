@@ -217,14 +217,15 @@ static long long available(void)
 /* Waits, by the clock, for what the last dying process still holds. */
 static bool settles(struct gpu *gpu, struct fake_nvidia_counts *counts)
 {
-	double end = nvfs_seconds() + 10;
+	double end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 
 	do {
 		if (gpu_counts(gpu, counts))
 			return false;
+		/* A put that is done is counted after its table went. */
 		if (!counts->tables && !counts->pinned_pages &&
 		    nvfs_stat("Bar1-map", "active") == 0)
-			return true;
+			return !gpu_counts(gpu, counts);
 		sched_yield();
 	} while (nvfs_seconds() < end);
 	return false;
@@ -281,7 +282,7 @@ int main(int argc, char **argv)
 	tap_is(number_in("/proc/vmstat", "nr_foll_pin_released "),
 	       number_in("/proc/vmstat", "nr_foll_pin_acquired "), "no user page is left pinned");
 	/* The lists of each CPU go back by and by; a leak of 1,600 rounds would not. */
-	end = nvfs_seconds() + 20;
+	end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	do
 		after = available();
 	while (before - after >= 8192 && nvfs_seconds() < end);
