@@ -39,7 +39,7 @@ static const char *modules(void)
 /* Deregistration by munmap comes a little later. */
 static const char *modules_become(const char *want)
 {
-	double end = nvfs_seconds() + 10;
+	double end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 
 	while (strcmp(modules(), want) && nvfs_seconds() < end)
 		sched_yield();

@@ -29,7 +29,7 @@ static unsigned int in_flight(void)
 
 int main(int argc, char **argv)
 {
-	double end = nvfs_seconds() + 10;
+	double end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	int control = storage_open();
 	struct gpu gpu;
 

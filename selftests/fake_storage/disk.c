@@ -104,7 +104,7 @@ void disks_hold(enum fake_storage_hold where)
 
 int disks_wait_held(unsigned int n)
 {
-	long left = wait_event_killable_timeout(held_change, READ_ONCE(nr_held) >= n, 10 * HZ);
+	long left = wait_event_killable_timeout(held_change, READ_ONCE(nr_held) >= n, 120 * HZ);
 
 	return left > 0 ? 0 : left ?: -ETIMEDOUT;
 }

@@ -570,7 +570,7 @@ int main(int argc, char **argv)
 	shadow_memory();
 	if (gpu_open(&gpu, 0))
 		tap_bail("no GPU");
-	end = nvfs_seconds() + 10;
+	end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	do {
 		if (gpu_counts(&gpu, &counts))
 			tap_bail("no counts");

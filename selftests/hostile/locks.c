@@ -93,7 +93,7 @@ static void child(const char *device, int go)
 /* Waits until a thread sleeps where no signal wakes it, or is over. */
 static void wait_asleep(pid_t *tid)
 {
-	double end = nvfs_seconds() + 30;
+	double end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	char name[64], text[512];
 	pid_t known;
 

@@ -158,7 +158,7 @@ int main(int argc, char **argv)
 	bad_read(read_at);
 	bad_write(write_at);
 	nvfs_unregister(&buf);
-	end = nvfs_seconds() + 10;
+	end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	do {
 		if (gpu_counts(&gpu, &counts))
 			tap_bail("no counts");

@@ -414,7 +414,7 @@ int main(int argc, char **argv)
 	nvfs_unregister(&dead);
 	nvfs_unregister(&unmapped);
 	close(node);
-	end = nvfs_seconds() + 10;
+	end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	do {
 		if (gpu_counts(&gpu, &counts))
 			tap_bail("no counts");

@@ -413,7 +413,7 @@ int main(int argc, char **argv)
 		unplug_gpu(argv[3], !strcmp(argv[1], "gpu-held"));
 	if (gpu_open(&gpu, 0) && gpu_open(&gpu, 1))
 		return tap_plan();
-	end = nvfs_seconds() + 20;
+	end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	do {
 		if (gpu_counts(&gpu, &counts))
 			tap_bail("no counts");

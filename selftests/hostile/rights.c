@@ -404,7 +404,7 @@ static void frozen(void)
 	gpu_fill(&gpu, va, SIZE, 2);
 	if (pthread_create(&thread, NULL, write_frozen, &fd))
 		tap_bail("no thread");
-	end = nvfs_seconds() + 20;
+	end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	while (state() != 'D' && nvfs_seconds() < end)
 		sched_yield();
 	tap_is(state(), 'D', "a frozen file system: WRITE waits");

@@ -21,7 +21,7 @@ static bool early;
 
 static void *open_first(void *arg)
 {
-	double end = nvfs_seconds() + 10;
+	double end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	int fd;
 
 	(void)arg;

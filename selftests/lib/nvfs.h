@@ -20,7 +20,7 @@
 
 #define NVFS_PROC		"/proc/driver/nvidia-fs/"
 #define NVFS_PARAMETERS		"/sys/module/nvidia_fs/parameters/"
-#define NVFS_WAIT_SECONDS	20
+#define NVFS_WAIT_SECONDS	120
 
 /* One shadow buffer, its meta block, and the GPU range that MAP binds to it. */
 struct nvfs_buffer {

@@ -68,7 +68,7 @@ static bool same_holdings(const struct fake_nvidia_counts *a, const struct fake_
 /* settled: whether the GPU driver holds what it held before; a release may take a moment. */
 static bool settled(const struct fake_nvidia_counts *before)
 {
-	double end = nvfs_seconds() + 10;
+	double end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	struct fake_nvidia_counts now = counts();
 
 	while (!same_holdings(before, &now) && nvfs_seconds() < end) {

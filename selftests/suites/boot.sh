@@ -97,5 +97,5 @@ dd if=/dev/zero of="$NVME_RAW" bs=4096 count=40 oflag=direct 2>/dev/null
 read -r after _ < /proc/uptime
 check "it is slow ($before to $after s)" [ $((${after%.*} - ${before%.*})) -ge 1 ]
 check "a drive is unplugged" tell qmp '{"execute": "device_del", "arguments": {"id": "raw"}}'
-check "it is gone for the host" tell event DEVICE_DELETED raw 30
+check "it is gone for the host" tell event DEVICE_DELETED raw 120
 check "it is gone for the guest" [ ! -e "$NVME_RAW" ]

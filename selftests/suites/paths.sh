@@ -72,7 +72,8 @@ throttle() { tell qmp "{\"execute\": \"block_set_io_throttle\", \"arguments\": {
 sleeps() { [ "$(cut -d " " -f 3 "/proc/$1/stat" 2> /dev/null)" = D ]; }
 settles() { until sleeps "$1" && sleep 0.2 && sleeps "$1"; do [ -e "/proc/$1" ] || return; done; }
 if [ -z "${REASON:-}" ] && [ -e /sys/module/null_blk ]; then
-	check "a drive is throttled" throttle 512
+	echo 600000 > "/sys/block/${NVME_RAW#/dev/}/queue/io_timeout"
+	check "a drive is throttled" throttle 16
 	dd if="$NVME_RAW" of=/dev/null bs=4096 count=1 iflag=direct 2> /dev/null
 	echo 3 > /proc/sys/vm/drop_caches
 	blockdev --rereadpt "$NVME_RAW" &

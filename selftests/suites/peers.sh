@@ -146,10 +146,10 @@ set_acs() {
 	printf "\\x$2\\x00" | dd of="/sys/bus/pci/devices/0000:$1/config" bs=1 seek=$((0x14e)) conv=notrunc 2>/dev/null
 }
 
-# until COMMAND...: repeats it until it succeeds, for 30 s.
+# until_true COMMAND...: repeats it until it succeeds, for 120 s.
 until_true() {
 	read -r now _ < /proc/uptime
-	end=$((${now%.*} + 30))
+	end=$((${now%.*} + 120))
 	while ! "$@"; do
 		read -r now _ < /proc/uptime
 		[ "${now%.*}" -lt $end ] || return 1
@@ -218,7 +218,7 @@ rootports)
 	if [ "$TB_IOMMU" = none ]; then
 		# A drive goes, a network card comes in its place.
 		check "a drive is unplugged" tell qmp '{"execute": "device_del", "arguments": {"id": "raw"}}'
-		check "it is gone for the host" tell event DEVICE_DELETED raw 30
+		check "it is gone for the host" tell event DEVICE_DELETED raw 120
 		check "it is gone for the guest" until_true gone 06:00.0
 		distances "a drive less" without_drive
 		check "a network card is plugged in" tell qmp '{"execute": "device_add", "arguments": {"driver": "e1000e", "id": "card", "bus": "port-raw", "romfile": ""}}'

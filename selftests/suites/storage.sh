@@ -19,7 +19,7 @@ is "$(sha256sum < /mnt/far/data)" "$(sha256sum < /tmp/data)" "with the same file
 check "it is unmounted again" umount /mnt/far
 
 check "a disk's function is unplugged" tell qmp '{"execute": "device_del", "arguments": {"id": "raw"}}'
-check "it is gone for the host" tell event DEVICE_DELETED raw 30
+check "it is gone for the host" tell event DEVICE_DELETED raw 120
 check "the disk is gone" [ ! -e /dev/fake_storage0 ]
 check "all can be unloaded" rmmod bad_vendor fake_nvme_v2 fake_storage
 check "the other disk is gone" [ ! -e /dev/fake_storage1 ]

@@ -144,7 +144,8 @@ class Monitor(threading.Thread):
         super().__init__(daemon=True)
         self.stream = socket.makefile("rwb", buffering=0)
         self.changed = threading.Condition()
-        self.replies = []
+        self.replies = {}
+        self.requests = 0
         self.events = []
         self.start()
 
@@ -160,15 +161,17 @@ class Monitor(threading.Thread):
                 if "event" in message:
                     self.events.append(message)
                 elif "return" in message or "error" in message:
-                    self.replies.append(message)
+                    self.replies[message.get("id")] = message
                 self.changed.notify_all()
 
     def request(self, command):
-        self.stream.write(json.dumps(command).encode() + b"\n")
+        self.requests += 1
+        own = self.requests
+        self.stream.write(json.dumps(command | {"id": own}).encode() + b"\n")
         with self.changed:
-            if not self.changed.wait_for(lambda: self.replies, 30):
+            if not self.changed.wait_for(lambda: own in self.replies, 300):
                 raise ValueError("the monitor does not answer")
-            reply = self.replies.pop(0)
+            reply = self.replies.pop(own)
         if "error" in reply:
             raise ValueError(json.dumps(reply["error"]))
         return reply["return"]

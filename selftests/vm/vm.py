@@ -56,7 +56,7 @@ def arguments():
     p.add_argument("--topology", choices=TOPOLOGIES, default="switch")
     p.add_argument("--bar", default="256M", metavar="SIZE", help="of each GPU, with M or G")
     p.add_argument("--smp", type=int, default=2, metavar="N")
-    p.add_argument("--timeout", type=float, default=240, metavar="SECONDS",
+    p.add_argument("--timeout", type=float, default=900, metavar="SECONDS",
                    help="four times as much on the debug kernel")
     p.add_argument("--flavour", choices=FLAVOURS, default="stock")
     p.add_argument("--hook", action="store_true", help="the drives' driver is selftests/nvme_hook")
@@ -429,7 +429,7 @@ def run_folder(name):
             os.close(lock)
             continue
         for entry in os.scandir(folder):
-            os.remove(entry.path)
+            shutil.rmtree(entry.path) if entry.is_dir() else os.remove(entry.path)
         return folder
 
 
