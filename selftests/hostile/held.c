@@ -36,7 +36,7 @@ static int control = -1;
 /* Holds what comes from now on, or lets all go. */
 static void hold(bool on)
 {
-	char line[256], reply[HOST_LINE];
+	int ret;
 
 	if (!drive) {
 		if (storage_hold(control, on ? FAKE_STORAGE_MAPPED : FAKE_STORAGE_RUN))
@@ -44,11 +44,9 @@ static void hold(bool on)
 		return;
 	}
 	/* 8 MiB take two minutes. */
-	snprintf(line, sizeof(line), "qmp {\"execute\": \"block_set_io_throttle\", \"arguments\": "
-		 "{\"id\": \"%s\", \"bps\": %u, \"bps_rd\": 0, \"bps_wr\": 0, \"iops\": 0, "
-		 "\"iops_rd\": 0, \"iops_wr\": 0}}", drive, on ? 65536 : 0);
-	if (host_request(line, reply, sizeof(reply)))
-		tap_bail("no throttle: %s", reply);
+	ret = host_throttle(drive, on ? 65536 : 0);
+	if (ret)
+		tap_bail("no throttle: %s", strerror(-ret));
 }
 
 struct one {

@@ -190,12 +190,10 @@ static void ask(const char *line)
 
 static void throttle(const char *drive, unsigned int bps)
 {
-	char line[512];
+	int ret = host_throttle(drive, bps);
 
-	snprintf(line, sizeof(line), "qmp {\"execute\": \"block_set_io_throttle\", \"arguments\": "
-		 "{\"id\": \"%s\", \"bps\": %u, \"bps_rd\": 0, \"bps_wr\": 0, \"iops\": 0, "
-		 "\"iops_rd\": 0, \"iops_wr\": 0}}", drive, bps);
-	ask(line);
+	if (ret)
+		tap_bail("no throttle: %s", strerror(-ret));
 }
 
 static void unplug(const char *name)

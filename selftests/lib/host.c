@@ -4,8 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <termios.h>
 #include <unistd.h>
@@ -120,5 +123,35 @@ int host_request(const char *line, char *reply, size_t size)
 	close(turn);
 	if (!ret && !strncmp(reply, "error", 5))
 		ret = -EREMOTEIO;
+	return ret;
+}
+
+int host_throttle(const char *drive, unsigned long bps)
+{
+	char line[512], reply[HOST_LINE];
+
+	snprintf(line, sizeof(line),
+		 "qmp {\"execute\": \"block_set_io_throttle\", \"arguments\": {"
+		 "\"id\": \"%s\", \"bps\": %lu, \"bps_rd\": 0, \"bps_wr\": 0, "
+		 "\"iops\": 0, \"iops_rd\": 0, \"iops_wr\": 0}}", drive, bps);
+	return host_request(line, reply, sizeof(reply));
+}
+
+int host_patience(int fd, unsigned int ms)
+{
+	struct stat st;
+	char path[64];
+	FILE *f;
+	int ret = 0;
+
+	if (fstat(fd, &st))
+		return -errno;
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/queue/io_timeout", major(st.st_dev),
+		 minor(st.st_dev));
+	f = fopen(path, "w");
+	if (!f || fprintf(f, "%u", ms) < 0)
+		ret = -EIO;
+	if (f && fclose(f))
+		ret = -EIO;
 	return ret;
 }

@@ -14,4 +14,16 @@
  */
 int host_request(const char *line, char *reply, size_t size);
 
+/*
+ * host_throttle: lets a drive, by its serial, read and write so many bytes a second; 0: all, at once.
+ * A request in hand may still pass. As host_request.
+ */
+int host_throttle(const char *drive, unsigned long bps);
+
+/*
+ * host_patience: after so many milliseconds the kernel takes a request to the drive of an open file
+ * for lost; it does so after 30,000 by itself. Returns 0 or a negative errno.
+ */
+int host_patience(int fd, unsigned int ms);
+
 #endif /* HOST_H */
