@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # Each point of failure of each operation, and whether anything is lost (run --flavour debug).
-# ROUNDS=
+# ROUNDS= Give dma_debug=off: it is at its end when an allocation of its own fails.
 mount_ext4
 insmod /modules/fake_storage.ko && insmod /modules/fake_nvme_v2.ko
 check "fake_storage has two drives' PCI functions" lend_to_fake_storage "$PCI_RAW" "$PCI_XFS"

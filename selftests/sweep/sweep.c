@@ -18,6 +18,8 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +60,8 @@ struct op {
 	void (*undo)(void);
 	int allowed[6];
 };
+
+static unsigned int foreign;	/* so many first points are not nvidia-fs's */
 
 static void set_number(const char *path, const char *value)
 {
@@ -112,6 +116,19 @@ static bool with_fault(const struct op *op, unsigned int nth, long *result)
 	return len > 0 && *text == '0';
 }
 
+/* points_of: how many points of failure that has. */
+static unsigned int points_of(long (*run)(void))
+{
+	char text[16] = "";
+
+	if (pwrite(fail_nth, "1000000", 7, 0) != 7)
+		tap_bail("fail-nth cannot be written");
+	run();
+	pread(fail_nth, text, sizeof(text) - 1, 0);
+	pwrite(fail_nth, "0", 1, 0);
+	return 1000000 - atoi(text);
+}
+
 static bool allowed(const struct op *op, long result)
 {
 	unsigned int i;
@@ -129,7 +146,7 @@ static unsigned int sweep_once(const struct op *op, unsigned int *failures, unsi
 	long result, again;
 
 	*failures = 0;
-	for (nth = 1; hit && nth < MAX_POINTS; nth++) {
+	for (nth = foreign + 1; hit && nth < MAX_POINTS; nth++) {
 		const char *wrong = NULL;
 
 		if (op->prepare)
@@ -158,7 +175,7 @@ static unsigned int sweep_once(const struct op *op, unsigned int *failures, unsi
 		if (wrong && bad++ < 5)
 			tap_diag("%s, point %u: %s (result %ld)", op->name, nth, wrong, result);
 	}
-	*points = nth - 2;
+	*points = nth - 2 - foreign;
 	return bad + hit;
 }
 
@@ -279,8 +296,19 @@ static void prepare_touch(void)
 		tap_bail("mmap failed");
 }
 
+static sigjmp_buf refused;
+
+static void on_bus(int signal)
+{
+	(void)signal;
+	siglongjmp(refused, 1);
+}
+
 static long run_touch(void)
 {
+	if (sigsetjmp(refused, 1))
+		return -ENOMEM;
+	signal(SIGBUS, on_bus);
 	memset(mapped, 0x5a, IO);
 	return 0;
 }
@@ -570,7 +598,8 @@ static void sweep_proc(void)
 static const struct op maps[] = {
 	{ "open", NULL, run_open, NULL, NULL, undo_open, { ENOMEM, EFAULT } },
 	{ "mmap", prepare_mmap, run_mmap, NULL, right_mmap, undo_mmap, { ENOMEM } },
-	{ "the shadow pages", prepare_touch, run_touch, NULL, right_touch, undo_mmap, { 0 } },
+	{ "the shadow pages", prepare_touch, run_touch, NULL, right_touch, undo_mmap,
+	  { ENOMEM } },
 	{ "MAP", prepare_map, run_map, NULL, right_map, unregister_all,
 	  { ENOMEM, EFAULT, EINVAL } },
 	{ "munmap", prepare_unmap, run_unmap, NULL, NULL, unregister_all, { ENOMEM } },
@@ -731,10 +760,16 @@ static void test_register(const char *directory)
 	snprintf(path, sizeof(path), "%s/sweep.tmp", directory);
 	open_all(path);
 	gpu_close(&gpu);
-	/* The kernel's direct map of new memory does not look whether it got its page tables. */
-	set_number("/sys/kernel/debug/fail_page_alloc/min-order", "1");
+	/*
+	 * The kernel's own part of it does not survive: the direct map of new memory does not look
+	 * whether it got its page tables, and pci_p2pdma_add_resource() leaves an action behind
+	 * that uses what it has freed. So here memory is to be had.
+	 */
+	set_number("/sys/kernel/debug/failslab/ignore-gfp-wait", "Y");
+	set_number("/sys/kernel/debug/fail_page_alloc/ignore-gfp-wait", "Y");
 	sweep_all(&bar, 1);
-	set_number("/sys/kernel/debug/fail_page_alloc/min-order", "0");
+	set_number("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
+	set_number("/sys/kernel/debug/fail_page_alloc/ignore-gfp-wait", "N");
 	if (gpu_open(&gpu, 0))
 		tap_bail("no GPU");
 	nothing_left();
@@ -779,12 +814,19 @@ static const struct op load = {
 	"load", NULL, run_load, NULL, right_load, undo_load, { ENOMEM, EFAULT }
 };
 
+/* This is found out when all but sysfs and the module's own part is done. */
+static long run_bad_load(void)
+{
+	return syscall(SYS_finit_module, module, "max_devices=x", 0) ? -errno : 0;
+}
+
 static void test_load(const char *path, const char *text)
 {
 	module = open(path, O_RDONLY | O_CLOEXEC);
 	parameters = text ?: "";
 	if (module < 0)
 		tap_bail("no %s", path);
+	foreign = points_of(run_bad_load);
 	sweep_all(&load, 1);
 }
 
