@@ -193,6 +193,7 @@ static void *free_second(void *done)
 /* The second buffer's GPU memory is freed while the request has its segments. */
 static void test_free(void)
 {
+	long long callbacks = counter("free_callbacks_total ");
 	static bool done;
 	pthread_t thread;
 
@@ -204,7 +205,7 @@ static void test_free(void)
 	tap_is(vendor_end(&v), VENDOR_IO, "the first read is good");
 	tap_is(vendor_end(&w), VENDOR_IO, "the second one, too");
 	pthread_create(&thread, NULL, free_second, &done);
-	while (counter("free_callbacks_total ") == 0)
+	while (counter("free_callbacks_total ") == callbacks)
 		sched_yield();
 	tap_ok(!__atomic_load_n(&done, __ATOMIC_SEQ_CST), "freeing GPU memory waits");
 	if (v.table == FAKE_STORAGE_V2)
