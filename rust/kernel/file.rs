@@ -322,8 +322,8 @@ impl IoFile {
     /// no process can write to a mapping of it. May sleep.
     ///
     /// To be called before these bytes are written: what a process stores there through a mapping
-    /// meanwhile may be lost. A page that is kept busy stays if somebody, as a file system, has the
-    /// device for himself.
+    /// meanwhile may be lost. A page that is kept busy stays if the device has another exclusive
+    /// holder, as a mounted file system.
     ///
     /// The kernel's own direct write goes through the page cache, by the CPU, when it finds a page
     /// that was made dirty again since it was written back.
@@ -361,8 +361,8 @@ impl IoFile {
 
     /// Drops the cached bytes `first..=last` of a block device, and what was stored there since it
     /// was written back, as `blkdev_fallocate` in `block/fops.c` does with bytes that it is about to
-    /// overwrite. Returns whether it could: not the pages of who has the device for himself, unless
-    /// that is this file. May sleep.
+    /// overwrite. Returns whether it could: not if the device has another exclusive holder, whose
+    /// pages they may be. May sleep.
     fn discard_cache(&self, first: i64, last: i64) -> bool {
         let holder = self.as_ptr();
         // SAFETY: The file is open and a block special file, so its host is a device's inode.
@@ -373,8 +373,8 @@ impl IoFile {
         if claimed != 0 {
             return false;
         }
-        // SAFETY: The mapping of an open file is live; the device is claimed, so that nobody looks
-        // after its pages himself.
+        // SAFETY: The mapping of an open file is live; the device is claimed, so no file system has
+        // its buffers there.
         unsafe { bindings::nvfs_helper_truncate_pages(self.mapping(), first, last) };
         // SAFETY: Claimed above, by that holder.
         unsafe { bindings::bd_abort_claiming(device, holder.cast()) };
