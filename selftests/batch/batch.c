@@ -69,14 +69,12 @@ static void throttle(unsigned long bps)
 		tap_bail("no throttle: %s", strerror(-ret));
 }
 
-/*
- * hold: what the drive `ext4` is given from now on takes minutes, until throttle() says otherwise:
- * 8 seconds a request of 512 KiB. The journal writes first, as it would wait in the same queue.
- */
 static void hold(void)
 {
-	syncfs(file);
-	throttle(64 * KIB);
+	int ret = host_hold("ext4", file);
+
+	if (ret)
+		tap_bail("no hold: %s", strerror(-ret));
 }
 
 /* entry: the whole of a buffer, or `size` bytes, at a file offset. */

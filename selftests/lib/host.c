@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
+#define _GNU_SOURCE
 #include "host.h"
 
 #include <errno.h>
@@ -135,6 +136,11 @@ int host_throttle(const char *drive, unsigned long bps)
 		 "\"id\": \"%s\", \"bps\": %lu, \"bps_rd\": 0, \"bps_wr\": 0, "
 		 "\"iops\": 0, \"iops_rd\": 0, \"iops_wr\": 0}}", drive, bps);
 	return host_request(line, reply, sizeof(reply));
+}
+
+int host_hold(const char *drive, int fd)
+{
+	return syncfs(fd) ? -errno : host_throttle(drive, 64 * 1024);
 }
 
 int host_patience(int fd, unsigned int ms)

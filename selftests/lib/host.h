@@ -21,6 +21,13 @@ int host_request(const char *line, char *reply, size_t size);
 int host_throttle(const char *drive, unsigned long bps);
 
 /*
+ * host_hold: what a drive, of which `fd` has a file open, is given from now on takes minutes, until
+ * host_throttle() says otherwise: 8 seconds a request of 512 KiB. The journal writes first, as it would
+ * wait in the same queue. As host_request.
+ */
+int host_hold(const char *drive, int fd);
+
+/*
  * host_patience: after so many milliseconds the kernel takes a request to the drive of an open file
  * for lost; it does so after 30,000 by itself. Returns 0 or a negative errno.
  */
