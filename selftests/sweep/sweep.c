@@ -762,14 +762,15 @@ static void test_register(const char *directory)
 	gpu_close(&gpu);
 	/*
 	 * The kernel's own part of it does not survive: the direct map of new memory does not look
-	 * whether it got its page tables, and pci_p2pdma_add_resource() leaves an action behind
-	 * that uses what it has freed. So here memory is to be had.
+	 * whether it got its page tables (atomic allocations), and pci_p2pdma_add_resource() leaves
+	 * an action behind that uses what it has freed. So here there are pages, and memory for
+	 * those who can wait.
 	 */
 	set_number("/sys/kernel/debug/failslab/ignore-gfp-wait", "Y");
-	set_number("/sys/kernel/debug/fail_page_alloc/ignore-gfp-wait", "Y");
+	set_number("/sys/kernel/debug/fail_page_alloc/min-order", "99");
 	sweep_all(&bar, 1);
 	set_number("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
-	set_number("/sys/kernel/debug/fail_page_alloc/ignore-gfp-wait", "N");
+	set_number("/sys/kernel/debug/fail_page_alloc/min-order", "0");
 	if (gpu_open(&gpu, 0))
 		tap_bail("no GPU");
 	nothing_left();
