@@ -25,6 +25,7 @@ use kernel::{
         Release, //
     },
 };
+use nvfs_kernel::alloc::GFP_CHARGED;
 
 /// The window. It is moved by who has the buffer busy, between transfers of the file system; read
 /// and marked in any context meanwhile. A reader that comes at the wrong time, which only I/O of the
@@ -92,9 +93,9 @@ impl Window {
     /// For `len` bytes of shadow memory. May sleep. Fails with `ENOMEM`.
     pub(crate) fn new(len: u64) -> Result<Self> {
         let words = usize::try_from(len.div_ceil(SECTOR * 64)).map_err(|_| ENOMEM)?;
-        let mut started = KVec::with_capacity(words, GFP_KERNEL_ACCOUNT)?;
+        let mut started = KVec::with_capacity(words, GFP_CHARGED)?;
         for _ in 0..words {
-            started.push(Atomic::new(0), GFP_KERNEL_ACCOUNT)?;
+            started.push(Atomic::new(0), GFP_CHARGED)?;
         }
         Ok(Self {
             base: Atomic::new(0),

@@ -167,11 +167,6 @@ void *nvfs_helper_page_address(struct page *page)
 	return page_address(page);
 }
 
-struct page *nvfs_helper_alloc_user_page(void)
-{
-	return alloc_page(GFP_USER | __GFP_ACCOUNT | __GFP_ZERO);
-}
-
 void nvfs_helper_put_page(struct page *page)
 {
 	put_page(page);

@@ -18,6 +18,12 @@ enum nvfs_fmode {
 	NVFS_FMODE_CAN_WRITE = (__force unsigned int)FMODE_CAN_WRITE,
 };
 
+/* linux/gfp_types.h: see GFP_CHARGED in rust/kernel/alloc.rs. */
+enum nvfs_gfp {
+	NVFS_GFP_CHARGED = (__force unsigned int)(GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL |
+						  __GFP_NOWARN),
+};
+
 /* linux/cdev.h */
 struct cdev *nvfs_helper_i_cdev(const struct inode *inode);
 
@@ -54,7 +60,6 @@ ssize_t nvfs_helper_read_start(const char *path, void *buf, size_t size);
 
 /* linux/mm.h */
 void *nvfs_helper_page_address(struct page *page);
-struct page *nvfs_helper_alloc_user_page(void);
 void nvfs_helper_put_page(struct page *page);
 void nvfs_helper_get_page(struct page *page);
 

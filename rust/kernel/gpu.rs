@@ -23,6 +23,7 @@ mod peers;
 mod tables;
 
 use crate::{
+    alloc::GFP_CHARGED,
     completion::Event,
     pci::Function,
     symbol::Symbol, //
@@ -484,7 +485,7 @@ impl<O: Owner> PinnedGpu<O> {
             .given
             .lock()
             .mappings
-            .push((peer.clone(), mapping), GFP_KERNEL_ACCOUNT)?;
+            .push((peer.clone(), mapping), GFP_CHARGED)?;
         self.peers.add(made);
         self.inner.owner.mapped();
         Ok(())

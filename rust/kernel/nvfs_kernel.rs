@@ -6,6 +6,7 @@
 
 use nvfs_bindings as bindings;
 
+pub mod alloc;
 pub mod block;
 pub mod chardev;
 pub mod completion;

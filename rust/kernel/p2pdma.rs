@@ -14,6 +14,7 @@
 //! C headers: `include/linux/pci-p2pdma.h`, `include/linux/memremap.h`.
 
 use crate::{
+    alloc::GFP_CHARGED,
     bindings,
     extents::{
         joined,
@@ -328,14 +329,14 @@ impl Memory {
             .len
             .checked_add(extent.len)
             .ok_or(Unusable::Malformed)?;
-        self.starts.push(self.len, GFP_KERNEL_ACCOUNT)?;
+        self.starts.push(self.len, GFP_CHARGED)?;
         self.bvecs.push(
             bindings::bio_vec {
                 bv_page: page,
                 bv_len: u32::try_from(extent.len).map_err(|_| Unusable::Malformed)?,
                 bv_offset: 0,
             },
-            GFP_KERNEL_ACCOUNT,
+            GFP_CHARGED,
         )?;
         self.kvecs.push(
             bindings::kvec {
@@ -343,7 +344,7 @@ impl Memory {
                 iov_base: unsafe { bindings::nvfs_helper_page_address(page) },
                 iov_len: extent.len,
             },
-            GFP_KERNEL_ACCOUNT,
+            GFP_CHARGED,
         )?;
         // INVARIANT: All lists have one more, and the sum is right.
         self.len = len;

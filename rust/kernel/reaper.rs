@@ -6,6 +6,7 @@
 //! C header: `include/linux/workqueue.h`.
 
 use crate::{
+    alloc::GFP_CHARGED,
     bindings,
     completion::Event, //
 };
@@ -155,7 +156,7 @@ impl<T: Send + Sync + 'static> Reaped<T> {
                 rcu: Opaque::uninit(),
                 data <- data,
             }? Error),
-            GFP_KERNEL_ACCOUNT,
+            GFP_CHARGED,
         )?;
         reaper.0.live.inc();
         // SAFETY: The object is not moved: it is only freed, through a pinned box again.

@@ -50,8 +50,8 @@ use kernel::{
     },
 };
 
-/// How to allocate what is kept of each piece, 48 bytes. It is not charged to the process's memory
-/// cgroup, whose killer the kernel would call if that is full; the piece itself is, and fails.
+/// How to allocate what is kept of each piece, 48 bytes. It is not charged to a memory cgroup: who
+/// touches a piece first may be another process than the one whose memory, and charge, it is.
 const LISTS: Flags = GFP_KERNEL;
 
 /// The largest folio: 2^9 pages, 2 MiB with pages of 4 KiB.

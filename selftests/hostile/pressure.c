@@ -28,17 +28,19 @@
 #define SIZE	(16 * MIB)
 #define BUFFERS	8		/* much more than fits */
 #define PAGE	4096
+#define MORE	100		/* buffers that are mapped when nothing is left */
 
 static const char *group, *other, *path;
 static bool callback;
 static struct gpu gpu;
-static struct nvfs_buffer buf[BUFFERS], small;
+static struct nvfs_buffer buf[BUFFERS], small, more[MORE];
 
 /* What the child saw, for the parent. */
 struct seen {
 	int touched;		/* pages until SIGBUS */
 	int touched_again;	/* after an munmap */
 	int kernel;		/* errno of read(2) to a new page */
+	int mapped, refused, wrong;	/* MAPs of `more`: that worked, ENOMEM, other errnos */
 	ssize_t moved;		/* READ through new shadow memory */
 	long long errors;	/* of that in the statistics */
 	ssize_t moved_again;	/* after an munmap */
@@ -111,6 +113,15 @@ static void arrange(int node, uint64_t va, uint64_t pdevinfo)
 		if (buf[i].shadow == MAP_FAILED || buf[i].meta == MAP_FAILED || nvfs_map(&buf[i]))
 			_exit(2);
 	}
+	/* All that is not MAP's is there already. */
+	for (i = 0; i < MORE; i++) {
+		if (nvfs_shadow(&more[i], node, 64 * KIB))
+			_exit(2);
+		*(volatile char *)more[i].meta = 0;
+		more[i].gpu_va = va;
+		more[i].gpu_size = SIZE;
+		more[i].pdevinfo = pdevinfo;
+	}
 	if (nvfs_shadow(&small, node, 256 * KIB))
 		_exit(2);
 	memset(small.shadow, 1, 256 * KIB);
@@ -137,6 +148,8 @@ static void greedy(struct seen *seen)
 	long long errors = nvfs_stat("Reads", "err");
 	uint64_t va;
 	int64_t bad = 0;
+	unsigned int i;
+	int ret;
 
 	sigaction(SIGBUS, &action, NULL);
 	zero = open("/dev/zero", O_RDONLY);
@@ -149,6 +162,12 @@ static void greedy(struct seen *seen)
 	while (read(zero, refused, PAGE) == PAGE)
 		refused += PAGE;
 	seen->kernel = -errno;
+	for (i = 0; i < MORE; i++) {
+		ret = nvfs_map(&more[i]);
+		seen->mapped += !ret;
+		seen->refused += ret == -ENOMEM;
+		seen->wrong += ret && ret != -ENOMEM;
+	}
 	/*
 	 * The last buffer has no memory at all, nor page tables, which are none of ours: their lack
 	 * would be met by the kernel's killer. So some room is made for them.
@@ -285,6 +304,9 @@ int main(int argc, char **argv)
 	tap_ok(seen->touched > 0 && seen->touched <= (int)(LIMIT / PAGE),
 	       "a touch beyond the limit is SIGBUS: after %d pages", seen->touched);
 	tap_is(seen->kernel, -EFAULT, "read(2) to such memory");
+	tap_ok(seen->mapped + seen->refused == MORE && seen->refused > 0,
+	       "MAP works or is told ENOMEM: %d and %d, %d times else", seen->mapped, seen->refused,
+	       seen->wrong);
 	tap_is(seen->moved, callback ? -ENOMEM : (long long)SIZE, "READ with such memory");
 	tap_is(seen->errors, callback, "it is counted if it failed");
 	tap_is(seen->moved_again, (long long)SIZE, "READ after an munmap");

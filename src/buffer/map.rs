@@ -40,6 +40,7 @@ use kernel::{
     time::Msecs,
 };
 use nvfs_kernel::{
+    alloc::GFP_CHARGED,
     extents::Extent,
     fault::{
         self,
@@ -284,7 +285,7 @@ fn addresses(extents: &[Extent]) -> Result<KVVec<u64>> {
             .step_by(GPU_PAGE as usize)
             .take(extent.len / GPU_PAGE as usize)
         {
-            pages.push(address, GFP_KERNEL_ACCOUNT)?;
+            pages.push(address, GFP_CHARGED)?;
         }
     }
     Ok(pages)

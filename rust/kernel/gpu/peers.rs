@@ -3,6 +3,7 @@
 //! The peers that pinned memory is known to, and those that want it to be.
 
 use crate::{
+    alloc::GFP_CHARGED,
     bindings,
     pci::Function, //
 };
@@ -45,7 +46,7 @@ impl Peer {
             addresses,
             next: null_mut(),
         };
-        Ok(KBox::new(peer, GFP_KERNEL_ACCOUNT)?)
+        Ok(KBox::new(peer, GFP_CHARGED)?)
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
     GPU_PAGE_SIZE, //
 };
 use crate::{
+    alloc::GFP_CHARGED,
     bindings,
     extents::Extent, //
 };
@@ -79,7 +80,7 @@ pub(super) unsafe fn read_table(table: NonNull<PageTable>, len: u64) -> Result<L
                     phys,
                     len: GPU_PAGE_SIZE as usize,
                 },
-                GFP_KERNEL_ACCOUNT,
+                GFP_CHARGED,
             )?,
         }
     }
@@ -115,10 +116,10 @@ pub(super) unsafe fn read_mapping(
     if page_size != bindings::NV_P2P_PAGE_SIZE_64K || entries as usize != pages || raw.is_null() {
         return Err(EINVAL);
     }
-    let mut addresses = KVVec::with_capacity(pages, GFP_KERNEL_ACCOUNT)?;
+    let mut addresses = KVVec::with_capacity(pages, GFP_CHARGED)?;
     for index in 0..pages {
         // SAFETY: The mapping has `entries` addresses.
-        addresses.push(unsafe { *raw.add(index) }, GFP_KERNEL_ACCOUNT)?;
+        addresses.push(unsafe { *raw.add(index) }, GFP_CHARGED)?;
     }
     Ok(addresses)
 }

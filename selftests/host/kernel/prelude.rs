@@ -20,7 +20,6 @@ pub type c_long = isize;
 pub struct Flags;
 
 pub const GFP_KERNEL: Flags = Flags;
-pub const GFP_KERNEL_ACCOUNT: Flags = Flags;
 
 pub type KBox<T> = Box<T>;
 

@@ -14,6 +14,10 @@ pub mod context;
 pub mod file;
 pub mod pin;
 
+pub mod alloc {
+    pub use kernel::prelude::GFP_KERNEL as GFP_CHARGED;
+}
+
 pub mod fault {
     pub enum Point {
         FileIo,
