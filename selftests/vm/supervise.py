@@ -36,6 +36,8 @@ BAD_LINE = re.compile(
     r"|soft lockup|unregistered|refcount|Kernel panic")
 # An allocation that failed, on purpose or not, is no fault; its backtrace comes next.
 FAILED_ALLOCATION = re.compile(r"vmalloc error: size|page allocation failure: order")
+# What the module says has no addresses of the kernel.
+ADDRESS = re.compile(r"nvidia.fs.*\bf{4}[0-9a-f]{12}\b")
 # Said at boot by healthy kernels.
 GOOD_LINE = re.compile(r"DMA-API: (preallocated|debugging enabled)")
 
@@ -124,6 +126,8 @@ class Judge:
             self.excused = False
         elif BAD_LINE.search(line) and not GOOD_LINE.search(line):
             self.problem("kernel log: " + line)
+        elif ADDRESS.search(line):
+            self.problem("an address in the kernel's log: " + line)
 
     def finish(self, qemu_code):
         self.close_section()
