@@ -155,14 +155,35 @@ static int file_in_memory(void)
 	return nvfs_read(&buf, memory, 0, SIZE, 0);
 }
 
-static int out_of_reach(void)
+/* A drive with hooks is out of reach if the GPU driver has no mapping for it. */
+static int no_mapping(int (*request)(void))
+{
+	int ret;
+
+	gpu_fault(&gpu, FAKE_NVIDIA_DMA_MAP_PAGES, -EIO, 0, 1, 0);
+	ret = request();
+	gpu_reset(&gpu);
+	return ret;
+}
+
+static int read_far(void)
 {
 	return nvfs_read(&buf, far, 0, SIZE, 0);
 }
 
-static int async_out_of_reach(void)
+static int out_of_reach(void)
+{
+	return no_mapping(read_far);
+}
+
+static int write_far(void)
 {
 	return nvfs_submit(&buf, NVFS_IOCTL_WRITE, far, 0, SIZE, 0);
+}
+
+static int async_out_of_reach(void)
+{
+	return no_mapping(write_far);
 }
 
 static int empty_batch(void)
@@ -173,7 +194,7 @@ static int empty_batch(void)
 	return nvfs_ioctl(node, NVFS_IOCTL_BATCH_IO, &arg);
 }
 
-static int batch_out_of_reach(void)
+static int batch_far(void)
 {
 	union nvfs_ioctl_arg arg, entry = io(far);
 
@@ -181,6 +202,11 @@ static int batch_out_of_reach(void)
 	arg.batch.nents = 1;
 	arg.batch.io_entries = &entry.io;
 	return nvfs_ioctl(node, NVFS_IOCTL_BATCH_IO, &arg);
+}
+
+static int batch_out_of_reach(void)
+{
+	return no_mapping(batch_far);
 }
 
 static int map_of_nothing(void)
@@ -353,16 +379,22 @@ static void *wait_for_rcu(void *arg)
 	return NULL;
 }
 
-static void munmap_in_rcu(void)
+/* Of buffers that have been used, with both kinds of pins. */
+static void munmap_in_rcu(bool legacy)
 {
 	static struct nvfs_buffer many[BUFFERS];
 	pthread_t holding, waiting;
 	unsigned int i, bad = 0;
 	double start;
 
-	for (i = 0; i < BUFFERS; i++)
+	nvfs_set_parameter("use_legacy_p2p_allocation", legacy ? "1" : "0");
+	waited = false;
+	for (i = 0; i < BUFFERS; i++) {
 		if (nvfs_register(&many[i], node, va, SIZE, SIZE, info.pdevinfo))
 			tap_bail("MAP failed");
+		if (nvfs_read(&many[i], fd, 0, SIZE, 0) != (ssize_t)SIZE)
+			tap_bail("READ failed");
+	}
 	if (pthread_create(&holding, NULL, hold, NULL))
 		tap_bail("no thread");
 	/* A second reader is refused as soon as the first is there. */
@@ -373,7 +405,8 @@ static void munmap_in_rcu(void)
 	start = nvfs_seconds();
 	for (i = 0; i < BUFFERS; i++)
 		bad += munmap(many[i].shadow, many[i].window) != 0;
-	tap_is(bad, 0, "munmap of %u idle buffers while no RCU grace period ends", BUFFERS);
+	tap_is(bad, 0, "%s pins: munmap of %u idle buffers while no RCU grace period ends",
+	       legacy ? "legacy" : "persistent", BUFFERS);
 	tap_diag("%.3f s", nvfs_seconds() - start);
 	tap_ok(!__atomic_load_n(&waited, __ATOMIC_ACQUIRE), "none had ended then");
 	gpu_hold_rcu(&gpu, 0);
@@ -409,7 +442,8 @@ int main(int argc, char **argv)
 	calls();
 	reads();
 	addresses();
-	munmap_in_rcu();
+	munmap_in_rcu(true);
+	munmap_in_rcu(false);
 	nvfs_unregister(&buf);
 	nvfs_unregister(&dead);
 	nvfs_unregister(&unmapped);
