@@ -176,6 +176,8 @@ pub enum Unusable {
     OutOfReach,
     /// The pages' descriptors need so many bytes, which are not free.
     Descriptors(u64),
+    /// The CPU cannot clear memory in a BAR as it clears any other.
+    Architecture,
     /// The kernel's own error.
     Kernel(Error),
 }
@@ -200,6 +202,7 @@ impl fmt::Display for Unusable {
                 let mib = bytes.div_ceil(1 << 20);
                 write!(f, "the descriptors of its pages need {mib} MiB of free memory")
             }
+            Self::Architecture => f.write_str("holes of files cannot be cleared in it on this CPU"),
             // `memremap_pages` says so when the BAR is mapped with other caching.
             Self::Kernel(e) if *e == EINVAL || *e == EBUSY => {
                 f.write_str("its driver has it mapped with other caching than the kernel's")
@@ -248,6 +251,7 @@ impl Memory {
     /// May sleep. It costs one look-up for each extent; making the pages costs 64 bytes of memory
     /// for each 4 KiB of the BAR, and some milliseconds to seconds, once.
     pub fn new(function: &Function, bar: &Bar, extents: &[Extent]) -> Result<Self, Unusable> {
+        check_architecture()?;
         let locked = lock(function)?;
         if let Some(memory) = Self::existing(bar, extents)? {
             return Ok(memory);
@@ -469,10 +473,22 @@ fn coverage(bar: &Bar) -> Result<Coverage, Unusable> {
     })
 }
 
+/// A file system clears what a hole would have filled with `memset`. The kernel maps the pages uncached
+/// (`memremap_pages` in `mm/memremap.c`), which on arm64 is memory that its `memset` must not be used on:
+/// `dc zva` faults there (`arch/arm64/lib/memset.S`). On x86 it is like any memory.
+fn check_architecture() -> Result<(), Unusable> {
+    if cfg!(CONFIG_X86_64) {
+        Ok(())
+    } else {
+        Err(Unusable::Architecture)
+    }
+}
+
 /// Whether memory in a BAR could be used, as far as it can be told without doing anything: either
 /// its driver made pages for it (for some of it: those may be all that it gives away), or we can.
 /// May sleep.
 pub fn can_use(function: &Function, bar: &Bar) -> Result<(), Unusable> {
+    check_architecture()?;
     match coverage(bar)? {
         Coverage::All | Coverage::Some => Ok(()),
         Coverage::None => can_add(function, bar),
