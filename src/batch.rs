@@ -16,6 +16,7 @@ use crate::{
     driver::Driver,
     io::{
         Begin,
+        Candidate,
         Io,
         Wait, //
     },
@@ -61,6 +62,8 @@ pub(crate) fn submit(driver: ArcBorrow<'_, Driver>, args: &BatchArgs) -> Result 
 enum Entry {
     /// Copied from the process.
     Given(IoArgs),
+    /// What it refers to is there.
+    Found(Candidate),
     /// Its checks passed, so its buffer is busy.
     Checked(Io),
     /// Started, or over.
@@ -90,18 +93,22 @@ impl<'a> Batch<'a> {
             context: args.ctx_id,
             entries: KVVec::with_capacity(count, GFP_KERNEL)?,
         };
+        // A process may hold up a copy, and the server of a file the look at that, for as long as it
+        // likes. Freeing GPU memory waits for busy buffers: none is busy until all that is over.
         let copied = batch.copy(args, count);
-        for index in 0..batch.entries.len() {
+        let (reached, found) = batch.find_all(begin);
+        for index in 0..reached {
             batch
-                .check_one(index, begin)
+                .take(index, begin)
                 .inspect_err(|e| batch.explain(index, *e))?;
         }
-        copied.inspect_err(|e| batch.explain(batch.entries.len(), *e))?;
+        found
+            .and(copied)
+            .inspect_err(|e| batch.explain(reached, *e))?;
         Ok(batch)
     }
 
-    /// Copies the entries up to the first that cannot be read. No buffer is busy yet: the process
-    /// may hold up a copy for as long as it likes, and freeing GPU memory waits for busy buffers.
+    /// Copies the entries up to the first that cannot be read.
     fn copy(&mut self, args: &BatchArgs, count: usize) -> Result {
         for index in 0..count {
             // There is room.
@@ -111,10 +118,30 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    fn check_one(&mut self, index: usize, begin: Begin) -> Result {
+    /// Looks up what the entries refer to. Returns the index of the first that fails, or their number.
+    fn find_all(&mut self, begin: Begin) -> (usize, Result) {
+        let count = self.entries.len();
+        for index in 0..count {
+            let found = self.find(index, begin);
+            if found.is_err() {
+                return (index, found);
+            }
+        }
+        (count, Ok(()))
+    }
+
+    fn find(&mut self, index: usize, begin: Begin) -> Result {
         let entry = self.entries.get_mut(index).ok_or(EINVAL)?;
-        if let Entry::Given(args) = entry {
-            *entry = Entry::Checked(Io::check_entry(self.driver, args, begin)?);
+        if let Entry::Given(args) = core::mem::replace(entry, Entry::Gone) {
+            *entry = Entry::Found(Candidate::find(self.driver, args, begin)?);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, index: usize, begin: Begin) -> Result {
+        let entry = self.entries.get_mut(index).ok_or(EINVAL)?;
+        if let Entry::Found(candidate) = core::mem::replace(entry, Entry::Gone) {
+            *entry = Entry::Checked(candidate.take(self.driver, begin)?);
         }
         Ok(())
     }

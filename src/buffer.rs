@@ -266,6 +266,11 @@ fn find(cpuvaddr: u64) -> Result<(BufferRef, u64)> {
         .ok_or(EINVAL)
 }
 
+/// The buffer at `cpuvaddr`, whatever its state. Fails with `EINVAL`. May sleep.
+pub(crate) fn at(cpuvaddr: u64) -> Result<BufferRef> {
+    find(cpuvaddr).map(|(buffer, _)| buffer)
+}
+
 /// The buffer at `cpuvaddr`, whatever its state, if MAP was done. Fails with `EINVAL`. May sleep.
 pub(crate) fn mapped(cpuvaddr: u64) -> Result<BufferRef> {
     let (buffer, _) = find(cpuvaddr)?;
@@ -281,12 +286,11 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    /// Takes the buffer at `cpuvaddr`.
+    /// Takes a buffer.
     ///
-    /// Errors: `EINVAL` when there is none that is mapped to GPU memory; `EBUSY` when it has a
-    /// transfer under way, or its GPU memory is gone.
-    pub(crate) fn take(cpuvaddr: u64) -> Result<Self> {
-        let (buffer, _) = find(cpuvaddr)?;
+    /// Errors: `EINVAL` when it is not mapped to GPU memory; `EBUSY` when it has a transfer under
+    /// way, or its GPU memory is gone.
+    pub(crate) fn take(buffer: BufferRef) -> Result<Self> {
         if fault::fires(Point::State) {
             return Err(EBUSY);
         }

@@ -36,7 +36,10 @@ use crate::{
     },
     stats::Counter, //
 };
-use check::Request;
+use check::{
+    LookedUp,
+    Request, //
+};
 use chunk::Part;
 use kernel::{
     prelude::*,
@@ -335,6 +338,47 @@ pub(crate) enum Wait {
     Killable,
 }
 
+/// An entry of a batch, of which nothing is busy yet.
+pub(crate) struct Candidate {
+    args: IoArgs,
+    direction: Direction,
+    found: LookedUp,
+}
+
+impl Candidate {
+    /// Looks up what an entry refers to. May sleep, as long as the process likes.
+    pub(crate) fn find(driver: &Driver, args: IoArgs, begin: Begin) -> Result<Self> {
+        let direction = match args.operation() {
+            0 => Direction::Read,
+            1 => Direction::Write,
+            _ => return Err(EINVAL),
+        };
+        let found = LookedUp::find(&args, direction)
+            .inspect_err(|_| Count::new(direction, None, begin).reject(driver))?;
+        Ok(Self {
+            args,
+            direction,
+            found,
+        })
+    }
+
+    /// Takes its buffer; it counts as a read or write once it has passed. Does not sleep.
+    pub(crate) fn take(self, driver: &Driver, begin: Begin) -> Result<Io> {
+        let Self {
+            args,
+            direction,
+            found,
+        } = self;
+        let request = Request::take(found, &args, direction)
+            .inspect_err(|_| Count::new(direction, None, begin).reject(driver))?;
+        Ok(Io::new(
+            request,
+            &args,
+            Count::begin(driver, direction, &args, begin),
+        ))
+    }
+}
+
 impl Io {
     #[inline(always)]
     fn new(request: Request, args: &IoArgs, count: Count) -> Self {
@@ -344,22 +388,6 @@ impl Io {
             fence,
             count,
         }
-    }
-
-    /// Checks an entry of a batch; it counts as a read or write once it has passed. May sleep.
-    pub(crate) fn check_entry(driver: &Driver, args: &IoArgs, begin: Begin) -> Result<Self> {
-        let direction = match args.operation() {
-            0 => Direction::Read,
-            1 => Direction::Write,
-            _ => return Err(EINVAL),
-        };
-        let request = Request::check(args, direction)
-            .inspect_err(|_| Count::new(direction, None, begin).reject(driver))?;
-        Ok(Self::new(
-            request,
-            args,
-            Count::begin(driver, direction, args, begin),
-        ))
     }
 
     /// Whether it is to be run, not to be started.

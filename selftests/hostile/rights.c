@@ -30,6 +30,7 @@
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../lib/gpu.h"
@@ -383,6 +384,79 @@ static void watched(void)
 	pthread_cancel(thread);
 	pthread_join(thread, NULL);
 	close(fan);
+	close(fd);
+}
+
+/*
+ * An entry of a batch whose file's watcher thinks it over keeps the other entries' GPU memory from
+ * nobody: it is freed meanwhile.
+ */
+static union nvfs_ioctl_arg two[2];
+static uint64_t freed_va;
+static long batch_result;
+static int free_result;
+
+static void *do_batch(void *arg)
+{
+	union nvfs_ioctl_arg batch = { .batch = { .nents = 2 } };
+	struct nvfs_ioctl_io entries[] = { two[0].io, two[1].io };
+
+	(void)arg;
+	batch.batch.io_entries = entries;
+	batch_result = nvfs_ioctl(buf.node, NVFS_IOCTL_BATCH_IO, &batch);
+	return NULL;
+}
+
+static void *do_free(void *arg)
+{
+	(void)arg;
+	free_result = gpu_free(&gpu, freed_va);
+	return NULL;
+}
+
+static void held_by_watcher(void)
+{
+	struct timespec end = { .tv_sec = time(NULL) + NVFS_WAIT_SECONDS };
+	struct fanotify_event_metadata event;
+	struct fanotify_response response;
+	struct fake_nvidia_info info;
+	pthread_t batch, freer;
+	struct nvfs_buffer other;
+	int fd, slow;
+
+	make("slow");
+	slow = open(path, O_WRONLY | O_DIRECT);
+	fan = fanotify_init(FAN_CLASS_CONTENT, O_RDONLY);
+	if (fan < 0 || fanotify_mark(fan, FAN_MARK_ADD, FAN_OPEN_PERM, AT_FDCWD, path))
+		tap_bail("no fanotify: %s", strerror(errno));
+	make("fast");
+	fd = open(path, O_RDWR | O_DIRECT);
+	nvfs_set_parameter("use_legacy_p2p_allocation", "1");
+	if (gpu_info(&gpu, &info) || gpu_alloc(&gpu, SIZE, 0, &freed_va) ||
+	    nvfs_register(&other, buf.node, freed_va, SIZE, SIZE, info.pdevinfo))
+		tap_bail("no buffer");
+	nvfs_set_parameter("use_legacy_p2p_allocation", "0");
+	two[0] = nvfs_io_arg(&other, fd, 0, SIZE, 0);
+	two[1] = nvfs_io_arg(&buf, slow, 0, SIZE, 0);
+	two[1].io.flags |= NVFS_IO_ALLOWREADS;
+	if (pthread_create(&batch, NULL, do_batch, NULL) ||
+	    read(fan, &event, sizeof(event)) != sizeof(event) ||
+	    pthread_create(&freer, NULL, do_free, NULL))
+		tap_bail("no batch");
+	tap_is(pthread_timedjoin_np(freer, NULL, &end), 0,
+	       "GPU memory of a batch is freed while the watcher of another entry thinks");
+	tap_is(free_result, 0, "without an error");
+	response = (struct fanotify_response){ event.fd, FAN_ALLOW };
+	if (write(fan, &response, sizeof(response)) != sizeof(response))
+		tap_bail("no answer");
+	pthread_join(batch, NULL);
+	tap_is(batch_result, -EPERM, "then the batch fails");
+	tap_is(other.meta->state, NVFS_META_DIED, "as its buffer is dead");
+	read_is("a file of such a batch", fd, SIZE);
+	nvfs_unregister(&other);
+	close(event.fd);
+	close(fan);
+	close(slow);
 	close(fd);
 }
 
@@ -761,6 +835,7 @@ int main(int argc, char **argv)
 	full();
 	limits();
 	watched();
+	held_by_watcher();
 	frozen();
 	if (argv[2])
 		device_in_sandbox(argv[2]);

@@ -4,7 +4,11 @@
 
 use crate::{
     abi::IoArgs,
-    buffer::Busy,
+    buffer::{
+        self,
+        BufferRef,
+        Busy, //
+    },
     geometry::FileRange, //
 };
 use kernel::prelude::*;
@@ -12,6 +16,31 @@ use nvfs_kernel::{
     file::IoFile,
     kiocb::Direction, //
 };
+
+/// What a request refers to. Nothing is busy yet, so whatever its process or the servers of its files
+/// can hold up has been before: freeing GPU memory waits for busy buffers.
+pub(super) struct LookedUp {
+    range: FileRange,
+    file: IoFile,
+    buffer: BufferRef,
+}
+
+impl LookedUp {
+    /// Rows 1 to 11. May sleep, as long as the process likes.
+    #[inline(always)]
+    pub(super) fn find(args: &IoArgs, direction: Direction) -> Result<Self> {
+        let range = FileRange::new(args.offset, args.size).ok_or(EINVAL)?;
+        let file = IoFile::get(args.fd).ok_or(EINVAL)?;
+        check_access(&file, direction, args.allow_reads())?;
+        check_identity(&file, args)?;
+        let buffer = buffer::at(args.cpuvaddr)?;
+        Ok(Self {
+            range,
+            file,
+            buffer,
+        })
+    }
+}
 
 /// A request that passed: what it refers to is held.
 pub(super) struct Request {
@@ -28,14 +57,21 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// May sleep. The buffer is busy from here on, until the request is dropped.
+    /// All that is checked. May sleep. The buffer is busy from here on, until the request is dropped.
     #[inline(always)] // Its result is large.
     pub(super) fn check(args: &IoArgs, direction: Direction) -> Result<Self> {
-        let range = FileRange::new(args.offset, args.size).ok_or(EINVAL)?;
-        let file = IoFile::get(args.fd).ok_or(EINVAL)?;
-        check_access(&file, direction, args.allow_reads())?;
-        check_identity(&file, args)?;
-        let busy = Busy::take(args.cpuvaddr)?;
+        Self::take(LookedUp::find(args, direction)?, args, direction)
+    }
+
+    /// The rest of the checks, which do not sleep. As [`check`](Self::check).
+    #[inline(always)]
+    pub(super) fn take(found: LookedUp, args: &IoArgs, direction: Direction) -> Result<Self> {
+        let LookedUp {
+            range,
+            file,
+            buffer,
+        } = found;
+        let busy = Busy::take(buffer)?;
         if !file.is_direct() {
             return Err(EINVAL);
         }
