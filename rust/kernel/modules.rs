@@ -4,8 +4,12 @@
 //!
 //! C headers: `include/linux/module.h`, `include/linux/notifier.h`.
 
-use crate::bindings;
+use crate::{
+    bindings,
+    ratelimit::RateLimit, //
+};
 use kernel::{
+    container_of,
     error::to_result,
     prelude::*,
     sync::atomic::{
@@ -17,7 +21,13 @@ use kernel::{
 
 static CHANGES: Atomic<u32> = Atomic::new(0);
 
-/// Changes each time a module has come, or goes. Meaningful while a [`Watch`] lives.
+/// How many modules that go are counted in a minute. One whose initialisation fails goes as well, and
+/// any user can have some loaded that do, as often as he likes (a transform of AF_ALG for hardware that is
+/// not there); each look for new symbols may make the kernel log lines.
+const GOES: c_int = 4;
+
+/// Changes each time a module has come, and when one goes, a few times a minute at most. Meaningful
+/// while a [`Watch`] lives.
 pub fn changes() -> u32 {
     CHANGES.load(Relaxed)
 }
@@ -29,6 +39,8 @@ pub fn changes() -> u32 {
 /// `block` is registered with the chain of modules.
 #[pin_data(PinnedDrop)]
 pub struct Watch {
+    #[pin]
+    gone: RateLimit,
     #[pin]
     block: Opaque<bindings::notifier_block>,
 }
@@ -43,6 +55,7 @@ impl Watch {
     pub fn new() -> impl PinInit<Self, Error> {
         // INVARIANT: Registered, or there is an error.
         try_pin_init!(Self {
+            gone <- RateLimit::new(GOES),
             block <- Opaque::try_ffi_init(|block: *mut bindings::notifier_block| {
                 // SAFETY: Memory for a notifier block, pinned from now on.
                 unsafe {
@@ -67,15 +80,20 @@ impl PinnedDrop for Watch {
 
 /// # Safety
 ///
-/// Only for the chain of modules.
+/// Only for the chain of modules, with the block of a [`Watch`].
 unsafe extern "C" fn notify(
-    _block: *mut bindings::notifier_block,
+    block: *mut bindings::notifier_block,
     event: c_ulong,
     _module: *mut c_void,
 ) -> c_int {
-    if event == bindings::module_state_MODULE_STATE_LIVE as c_ulong
-        || event == bindings::module_state_MODULE_STATE_GOING as c_ulong
-    {
+    let counts = if event == bindings::module_state_MODULE_STATE_GOING as c_ulong {
+        // SAFETY: The block is a watch's, which is there as long as it is registered.
+        let watch = unsafe { &*container_of!(Opaque::cast_from(block), Watch, block) };
+        watch.gone.allows()
+    } else {
+        event == bindings::module_state_MODULE_STATE_LIVE as c_ulong
+    };
+    if counts {
         CHANGES.fetch_add(1, Relaxed);
     }
     // NOTIFY_DONE
