@@ -313,3 +313,18 @@ long long nvfs_stat(const char *line, const char *key)
 	}
 	return -ENOENT;
 }
+
+long long nvfs_counter(const char *name)
+{
+	size_t length = strlen(name);
+	char text[16384], *at;
+
+	if (nvfs_read_text(NVFS_PROC "counters", text, sizeof(text)) < 0)
+		return -ENOENT;
+	for (at = text; at; at = strchr(at, '\n')) {
+		at += *at == '\n';
+		if (!strncmp(at, name, length) && at[length] == ' ')
+			return atoll(at + length);
+	}
+	return -ENOENT;
+}

@@ -110,4 +110,7 @@ int nvfs_set_parameter(const char *name, const char *value);
  */
 long long nvfs_stat(const char *line, const char *key);
 
+/* nvfs_counter: one of the counters file, by its name. -ENOENT: no such. */
+long long nvfs_counter(const char *name);
+
 #endif /* NVFS_H */
