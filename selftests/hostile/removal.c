@@ -219,20 +219,36 @@ static void module_is_busy(void)
 	       "unload meanwhile: the module is in use");
 }
 
-/* A child with the same load is killed in the middle of it. */
-static bool killed(void)
+/* A child with the same load is killed in the middle of it, while the controller is reset. */
+static bool killed(const char *reset_controller)
 {
-	int status;
-	pid_t pid = fork();
+	int ready[2], status;
+	pid_t pid, resetter;
+	char byte;
+	bool good;
 
+	if (pipe(ready))
+		tap_bail("no pipe");
+	pid = fork();
 	if (!pid) {
 		start(false);
+		if (write(ready[1], "", 1) != 1)
+			_exit(3);
 		for (;;)
 			pause();
 	}
-	usleep(rand() % 300000);
+	close(ready[1]);
+	good = read(ready[0], &byte, 1) == 1;
+	close(ready[0]);
+	resetter = fork();
+	if (!resetter)
+		_exit(nvfs_write_text(reset_controller, "1") != 1);
+	/* No synchronisation: only where in the reset it falls. */
+	usleep(rand() % 150000);
 	kill(pid, SIGKILL);
-	return waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+	good = waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) &&
+	       WTERMSIG(status) == SIGKILL && good;
+	return waitpid(resetter, &status, 0) == resetter && !status && good;
 }
 
 static void reset(const char *controller)
@@ -257,14 +273,9 @@ static void reset(const char *controller)
 	tap_is(wrong, 0, "none had wrong bytes");
 	leave();
 	stop = false;
-	for (i = 0; i < 6; i++) {
-		pid_t pid = fork();
-
-		if (!pid)
-			_exit(nvfs_write_text(name, "1") != 1);
-		kills += killed();
-		waitpid(pid, NULL, 0);
-	}
+	srand(1);
+	for (i = 0; i < 6; i++)
+		kills += killed(name);
 	tap_is(kills, 6, "SIGKILL during a reset, 6 times");
 }
 
