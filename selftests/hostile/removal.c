@@ -8,6 +8,8 @@
  *        removal unplug FILE DRIVE
  *        removal gpu FILE GPU		pins that go with the memory; the name is QEMU's
  *        removal gpu-held FILE GPU	pins that hold it
+ *
+ * WAY=callback in the environment: the drives' driver has hooks.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -396,6 +398,17 @@ static void unplug_gpu(const char *name, bool held)
 	leave();
 }
 
+/* All data went the way that is tested. */
+static void by_the_way(void)
+{
+	bool callback = getenv("WAY") && !strcmp(getenv("WAY"), "callback");
+	long long hooks = nvfs_counter("read_callback_ios") + nvfs_counter("write_callback_ios");
+	long long bus = nvfs_counter("read_p2pdma_ios") + nvfs_counter("write_p2pdma_ios");
+
+	tap_ok((callback ? hooks : bus) > 0, "data went by %s", callback ? "callback" : "p2pdma");
+	tap_is(callback ? bus : hooks, 0, "and not otherwise");
+}
+
 int main(int argc, char **argv)
 {
 	struct fake_nvidia_counts counts;
@@ -420,9 +433,15 @@ int main(int argc, char **argv)
 		unplug_drive(argv[3]);
 	else
 		unplug_gpu(argv[3], !strcmp(argv[1], "gpu-held"));
+	by_the_way();
+	end = nvfs_seconds() + NVFS_WAIT_SECONDS;
+	while (nvfs_counter("pins_now") && nvfs_seconds() < end)
+		sched_yield();
+	tap_is(nvfs_counter("pins_now"), 0, "no GPU memory is mapped");
+	tap_is(nvfs_stat("Bar1-map", "active"), 0, "nor bound");
+	/* With the last GPU who counts its pins is gone. */
 	if (gpu_open(&gpu, 0) && gpu_open(&gpu, 1))
 		return tap_plan();
-	end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	do {
 		if (gpu_counts(&gpu, &counts))
 			tap_bail("no counts");
