@@ -4,12 +4,14 @@
  *
  * usage: removal reset FILE CONTROLLER	the controller's folder in sysfs: it is reset, again and again
  *        removal lost FILE FUNCTION	the PCI function's folder: it loses its bus
- *        removal timeout FILE DRIVE	its requests take longer than they may; it may be given up
+ *        removal timeout FILE	none of its answers is heard, and no request is tried again
+ *        removal late FILE	some are not, and the requests are tried again
  *        removal unplug FILE DRIVE
  *        removal gpu FILE GPU		pins that go with the memory; the name is QEMU's
  *        removal gpu-held FILE GPU	pins that hold it
  *
- * WAY=callback in the environment: the drives' driver has hooks.
+ * WAY=callback in the environment: the drives' driver has hooks. `timeout` and `late` need the debug
+ * kernel.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,6 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../lib/disk.h"
 #include "../lib/gpu.h"
 #include "../lib/host.h"
 #include "../lib/nvfs.h"
@@ -31,6 +34,9 @@
 
 #define THREADS	3
 #define SIZE	(1 * MIB)
+
+#define RETRIES	"/sys/module/nvme_core/parameters/max_retries"
+#define PATIENCE	5	/* seconds */
 
 /* A thread that writes and reads its part of the file, for ever. */
 struct worker {
@@ -190,14 +196,6 @@ static void ask(const char *line)
 		tap_bail("%s: %s", line, reply);
 }
 
-static void throttle(const char *drive, unsigned int bps)
-{
-	int ret = host_throttle(drive, bps);
-
-	if (ret)
-		tap_bail("no throttle: %s", strerror(-ret));
-}
-
 static void unplug(const char *name)
 {
 	char line[256];
@@ -321,19 +319,68 @@ static void as_the_system(struct worker *w, bool write)
 	       strerror(want < 0 ? -want : 0));
 }
 
-static void timeout(const char *drive)
+static void must(int ret, const char *what)
 {
-	unsigned long failed, wrong;
+	if (ret)
+		tap_bail("%s: %s", what, strerror(-ret));
+}
 
-	start(true);
+/* All workers have got on since the answers that were not heard. */
+static bool all_get_on(void)
+{
+	double end = nvfs_seconds() + 120;
+	unsigned long before[THREADS];
+	unsigned int i;
+
+	while (disk_answers_left() > 0)
+		if (nvfs_seconds() > end)
+			return false;
+	for (i = 0; i < THREADS; i++)
+		before[i] = __atomic_load_n(&workers[i].good, __ATOMIC_RELAXED);
+	for (i = 0; i < THREADS; i++) {
+		while (__atomic_load_n(&workers[i].good, __ATOMIC_RELAXED) < before[i] + 2) {
+			if (nvfs_seconds() > end)
+				return false;
+			sched_yield();
+		}
+	}
+	return true;
+}
+
+static void timeout(bool again)
+{
+	int fd = open(path, O_RDONLY);
+	unsigned long failed, wrong;
+	char text[16], old[16];
+	double begun;
+
+	snprintf(text, sizeof(text), "%u", PATIENCE * 1000);
+	must(disk_set(fd, "queue/io_timeout", text), "no time limit");
+	if (nvfs_read_text(RETRIES, old, sizeof(old)) <= 0 ||
+	    (!again && nvfs_write_text(RETRIES, "0") != 1))
+		tap_bail("no " RETRIES);
+	start(!again);
 	more_rounds(3);
-	throttle(drive, 32768);
+	begun = nvfs_seconds();
+	must(disk_drop_answers(fd, again ? THREADS : -1), "answers are heard");
 	module_is_busy();
+	if (again) {
+		tap_ok(all_get_on(), "%u answers were lost, and all get on", THREADS);
+		stop = true;
+	}
 	joined(&failed, &wrong);
-	throttle(drive, 0);
-	tap_is(failed, THREADS, "the drive does not answer: requests fail");
+	must(disk_drop_answers(fd, 0), "answers are not heard");
+	nvfs_write_text(RETRIES, old);
+	tap_ok(nvfs_seconds() - begun >= PATIENCE, "that took a time limit: %.1f s",
+	       nvfs_seconds() - begun);
+	if (again)
+		tap_is(failed, 0, "no request failed");
+	else
+		tap_is(failed, THREADS, "the drive does not answer: requests fail");
 	tap_is(wrong, 0, "no wrong bytes");
+	tap_ok(one(&workers[0], 99), "WRITE and READ afterwards");
 	as_the_system(&workers[0], false);
+	close(fd);
 	leave();
 }
 
@@ -414,21 +461,23 @@ int main(int argc, char **argv)
 	struct fake_nvidia_counts counts;
 	struct gpu gpu;
 	double end;
+	bool again;
 	int fd;
 
-	if (argc != 4)
-		tap_bail("usage: %s KIND FILE DEVICE", argv[0]);
+	again = argc == 3 && !strcmp(argv[1], "late");
+	if (argc != 4 && !again && (argc != 3 || strcmp(argv[1], "timeout")))
+		tap_bail("usage: %s KIND FILE [DEVICE]", argv[0]);
 	path = argv[2];
 	fd = nvfs_file(path, THREADS * SIZE, 1);
 	if (fd < 0)
 		tap_bail("cannot make %s", path);
 	close(fd);
-	if (!strcmp(argv[1], "reset"))
+	if (argc == 3)
+		timeout(again);
+	else if (!strcmp(argv[1], "reset"))
 		reset(argv[3]);
 	else if (!strcmp(argv[1], "lost"))
 		lost(argv[3]);
-	else if (!strcmp(argv[1], "timeout"))
-		timeout(argv[3]);
 	else if (!strcmp(argv[1], "unplug"))
 		unplug_drive(argv[3]);
 	else

@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-# Drives and GPUs that reset, do not answer, or go away during transfers.
-# WAY=callback: by hooks (run --hook).
+# Drives and GPUs that reset or go away during transfers. WAY=callback: by hooks (run --hook).
 export WAY="${WAY:-}"
 mount_ext4
 mount_xfs
 mount_far
 controller() { echo "/sys/class/nvme/$(basename "${1%n1}")"; }
-seconds() { echo $(($2 * 1000)) > "/sys/block/${1#/dev/}/queue/io_timeout"; }
 load_modules
 tap removal reset /mnt/ext4/file "$(controller "$NVME_EXT4")"
-seconds "$NVME_XFS" 3
+echo 3000 > "/sys/block/${NVME_XFS#/dev/}/queue/io_timeout"
 tap removal lost /mnt/xfs/file "/sys/bus/pci/devices/$PCI_XFS"
-seconds "$NVME_MD0" 3
-tap removal timeout "$NVME_MD0" md0
 tap removal unplug "$NVME_MD1" md1
 tap removal unplug /mnt/xfs/file xfs
 umount -l /mnt/xfs
