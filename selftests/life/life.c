@@ -25,7 +25,9 @@
 
 enum way { FREE, UNMAP, CLOSE, KILL, NR_WAYS };
 
-static const char *const way_names[] = { "GPU memory freed", "munmap", "close", "SIGKILL" };
+static const char *const way_names[] = {
+	"GPU memory freed during I/O", "munmap during I/O", "close during I/O", "SIGKILL from MAP on",
+};
 
 static const char *path;
 static bool callback;
@@ -40,6 +42,13 @@ struct round {
 	ssize_t result;
 };
 
+/* Where a child was that was killed; shared with it. */
+enum stage { BEGUN, MAPPED, AGAIN, NR_STAGES };
+
+static const char *const stage_names[] = { "in MAP", "in the first transfer", "in a later one" };
+static int *stage;
+static unsigned int kills[NR_STAGES];
+
 /* How often freed memory went to the next owner while a transfer could still be there. */
 static unsigned int reused;
 
@@ -51,7 +60,8 @@ static void drift(unsigned int round)
 	nanosleep(&pause, NULL);
 }
 
-static void begin(struct round *r, unsigned int round)
+/* Tells `ready`, unless it is -1, before the MAP. */
+static void begin(struct round *r, unsigned int round, int ready)
 {
 	struct fake_nvidia_info info;
 	uint64_t run;
@@ -64,6 +74,7 @@ static void begin(struct round *r, unsigned int round)
 	if (r->node < 0 || r->fd < 0 || gpu_open(&r->gpu, 0) || gpu_info(&r->gpu, &info) ||
 	    gpu_alloc(&r->gpu, SIZE, round & 4 ? FAKE_NVIDIA_SCRAMBLED : 0, &r->va) ||
 	    gpu_where(&r->gpu, r->va, &r->first_page, &run) ||
+	    (ready >= 0 && write(ready, "", 1) != 1) ||
 	    nvfs_register(&r->buf, r->node, r->va, SIZE, MIB, info.pdevinfo))
 		tap_bail("round %u does not begin: %s", round, strerror(errno));
 }
@@ -96,9 +107,15 @@ static void *io(void *arg)
 	return NULL;
 }
 
-/* A child that transfers for ever; the kill comes only when it has mapped its buffer. */
+/*
+ * A child that transfers for ever. In one half of the rounds the kill comes when it has mapped its
+ * buffer, in the others from just before that on.
+ */
 static bool killed_round(unsigned int round)
 {
+	static unsigned int seed = 1;
+	struct timespec pause = { .tv_nsec = rand_r(&seed) % 20000 * 1000L };
+	bool mapped = round & 8;
 	int ready[2], status;
 	struct round r;
 	bool good;
@@ -107,26 +124,32 @@ static bool killed_round(unsigned int round)
 
 	if (pipe(ready))
 		return false;
+	__atomic_store_n(stage, BEGUN, __ATOMIC_RELAXED);
 	child = fork();
 	if (child < 0)
 		return false;
 	if (!child) {
-		begin(&r, round);
-		if (write(ready[1], "", 1) != 1)
+		begin(&r, round, mapped ? -1 : ready[1]);
+		__atomic_store_n(stage, MAPPED, __ATOMIC_RELAXED);
+		if (mapped && write(ready[1], "", 1) != 1)
 			_exit(3);
 		for (;;) {
 			io(&r);
 			if (r.async && r.result == 0)
 				nvfs_wait(&r.buf);
+			__atomic_store_n(stage, AGAIN, __ATOMIC_RELAXED);
 		}
 	}
 	close(ready[1]);
 	good = read(ready[0], &byte, 1) == 1;
 	close(ready[0]);
-	drift(round);
+	/* No synchronisation either. */
+	nanosleep(&pause, NULL);
 	kill(child, SIGKILL);
-	return waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+	good = waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
 	       WTERMSIG(status) == SIGKILL && good;
+	kills[__atomic_load_n(stage, __ATOMIC_RELAXED)]++;
+	return good;
 }
 
 static bool all_are(struct round *r, uint64_t va, uint8_t byte)
@@ -154,7 +177,7 @@ static bool one_round(enum way way, unsigned int round)
 
 	if (way == KILL)
 		return killed_round(round);
-	begin(&r, round);
+	begin(&r, round, -1);
 	if (pthread_create(&thread, NULL, io, &r))
 		return false;
 	drift(round);
@@ -234,7 +257,7 @@ static bool settles(struct gpu *gpu, struct fake_nvidia_counts *counts)
 int main(int argc, char **argv)
 {
 	struct fake_nvidia_counts counts;
-	unsigned int legacy, way, round, rounds, bad;
+	unsigned int legacy, way, round, rounds, bad, all, i;
 	long long before, after;
 	struct gpu gpu;
 	double end;
@@ -244,6 +267,9 @@ int main(int argc, char **argv)
 	path = argv[1];
 	rounds = atoi(argv[2]);
 	callback = getenv("WAY") && !strcmp(getenv("WAY"), "callback");
+	stage = mmap(NULL, sizeof(*stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (stage == MAP_FAILED)
+		tap_bail("no memory");
 	/* What the kernel keeps for the next time is there before the first look at the memory. */
 	for (way = 0; way < NR_WAYS; way++)
 		for (round = 0; round < 40; round++)
@@ -255,10 +281,16 @@ int main(int argc, char **argv)
 		for (way = 0; way < NR_WAYS; way++) {
 			for (round = bad = 0; round < rounds; round++)
 				bad += !one_round(way, round);
-			tap_is(bad, 0, "%s during I/O, %s pins, %u rounds", way_names[way],
+			tap_is(bad, 0, "%s, %s pins, %u rounds", way_names[way],
 			       legacy ? "legacy" : "persistent", rounds);
 		}
 	}
+	for (i = all = 0; i < NR_STAGES; i++) {
+		tap_diag("SIGKILL %s: %u", stage_names[i], kills[i]);
+		all += kills[i];
+	}
+	tap_is(all, 40 + 2 * rounds, "as many were killed");
+	tap_ok(kills[MAPPED] + kills[AGAIN] >= 16, "many of them in a transfer");
 	if (gpu_open(&gpu, 0))
 		tap_bail("no GPU");
 	tap_ok(settles(&gpu, &counts), "no pin and no page table is left");
