@@ -248,15 +248,25 @@ impl Gpu {
 
     /// Whether the kernel allows DMA between a drive and its memory.
     fn reaches_drive(&self, drive: &Function, disk: &Disk) -> Result<(), Refusal> {
-        match self.function.distance_to(drive) {
-            Some(_) => Ok(()),
-            None => Err(Refusal::Topology {
-                gpu: self.function.address(),
-                drive: drive.address(),
-                disk: disk.name(),
-                redirected: self.function.shares_bridge_with(drive),
-            }),
-        }
+        let gpu = self.function.address();
+        pci::look(|bus| {
+            let function = bus.find(&self.function).ok_or(Refusal::NoGpu)?;
+            let Some(present) = bus.find(drive) else {
+                return Err(Refusal::NotPci {
+                    gpu,
+                    disk: disk.name(),
+                });
+            };
+            match function.distance_to(&present) {
+                Some(_) => Ok(()),
+                None => Err(Refusal::Topology {
+                    gpu,
+                    drive: drive.address(),
+                    disk: disk.name(),
+                    redirected: function.shares_bridge_with(&present),
+                }),
+            }
+        })
     }
 }
 
@@ -548,17 +558,30 @@ pub(crate) fn members_of(file: &IoFile) -> Result<KVec<Membership>, Refusal> {
     Ok(memberships)
 }
 
-/// NVIDIA's GPUs, each with its largest memory BAR that is prefetchable and takes 64-bit addresses.
-fn gpus() -> impl Iterator<Item = Gpu> {
-    pci::functions()
-        .filter(|function| topology::is_gpu(function.vendor(), function.class()))
-        .filter_map(|function| {
-            let bar = function
-                .bars()
-                .filter(|bar| bar.prefetchable && bar.wide)
-                .max_by_key(|bar| bar.len)?;
-            Some(Gpu { function, bar })
+/// The largest memory BAR that is prefetchable and takes 64-bit addresses, of one of NVIDIA's GPUs.
+fn memory_bar(function: &Function) -> Option<Bar> {
+    if !topology::is_gpu(function.vendor(), function.class()) {
+        return None;
+    }
+    function
+        .bars()
+        .filter(|bar| bar.prefetchable && bar.wide)
+        .max_by_key(|bar| bar.len)
+}
+
+/// NVIDIA's GPUs, each with that BAR. May sleep.
+fn gpus() -> Result<KVec<Gpu>> {
+    let mut gpus = KVec::new();
+    pci::look(|bus| {
+        bus.try_each(|function| {
+            if let Some(bar) = memory_bar(function) {
+                let function = Function::clone(function);
+                gpus.push(Gpu { function, bar }, GFP_KERNEL)?;
+            }
+            Ok(())
         })
+    })?;
+    Ok(gpus)
 }
 
 /// Writes `/proc/driver/nvidia-fs/paths`. Changes nothing. May sleep.
@@ -569,11 +592,11 @@ fn gpus() -> impl Iterator<Item = Gpu> {
 /// drivers whose hooks cannot be used, and why.
 pub(crate) fn show_paths(vendors: &Vendors, m: &SeqFile) {
     seq_print!(m, "gpu          device       path     reason\n");
-    let Ok(disks) = block::disks() else {
+    let (Ok(disks), Ok(gpus)) = (block::disks(), gpus()) else {
         seq_print!(m, "# out of memory\n");
         return;
     };
-    for gpu in gpus() {
+    for gpu in gpus {
         for disk in &disks {
             let address = gpu.function.address();
             let name = disk.name();
@@ -619,10 +642,15 @@ fn would_work(vendors: &Vendors, gpu: &Gpu, disk: &Disk) -> Result<Way, Refusal>
 /// Whether some NVMe drive can be reached from some GPU. May sleep.
 pub(crate) fn nvme_available() -> bool {
     params::p2pdma() != P2pdma::Off
-        && gpus().any(|gpu| {
-            p2pdma::can_use(&gpu.function, &gpu.bar).is_ok()
-                && pci::functions().any(|drive| {
-                    drive.class() == topology::NVME && gpu.function.distance_to(&drive).is_some()
+        && pci::look(|bus| {
+            bus.find_map(|gpu| {
+                let bar = memory_bar(gpu)?;
+                p2pdma::can_use(gpu, &bar).ok()?;
+                bus.find_map(|drive| {
+                    (drive.class() == topology::NVME && gpu.distance_to(drive).is_some())
+                        .then_some(())
                 })
+            })
+            .is_some()
         })
 }

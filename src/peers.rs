@@ -33,7 +33,9 @@ use nvfs_kernel::{
     pci::{
         self,
         Address,
-        Function, //
+        Bus,
+        Function,
+        Present, //
     },
     pci_events,
     percpu::Counters,
@@ -86,10 +88,11 @@ impl Snapshot {
     /// What there is now, still without counts. `known` is where GPUs have their numbers from.
     /// May sleep.
     fn scan(known: &mut KVVec<Address>) -> Result<Self> {
-        let gpus = Place::all(&topology::GPU_CLASSES, |vendor, class| {
-            topology::is_gpu(vendor, class)
+        let (gpus, peers) = pci::look(|bus| {
+            let gpus = Place::all(bus, &topology::GPU_CLASSES, topology::is_gpu)?;
+            let peers = Place::all(bus, &topology::PEER_CLASSES, |_, _| true)?;
+            Ok::<_, Error>((gpus, peers))
         })?;
-        let peers = Place::all(&topology::PEER_CLASSES, |_, _| true)?;
         let mut new = Self::empty();
         for place in &gpus {
             new.gpus.push(place.gpu(known)?, GFP_KERNEL)?;
@@ -149,29 +152,31 @@ impl Snapshot {
     }
 }
 
-/// A function and where it is.
+/// A function, and what there was to know of it when it was on the bus.
 struct Place {
     function: Function,
     bridges: Option<KVec<Bridge>>,
     node: Option<u32>,
+    link_status: u16,
 }
 
 impl Place {
     /// All functions of these classes, one class after the other, for which `is_one` says so of
     /// vendor and class. May sleep.
-    fn all(classes: &[u32], is_one: impl Fn(u16, u32) -> bool) -> Result<KVVec<Self>> {
+    fn all(bus: &Bus, classes: &[u32], is_one: impl Fn(u16, u32) -> bool) -> Result<KVVec<Self>> {
         let mut places = KVVec::new();
         for class in classes {
-            for function in pci::functions() {
+            bus.try_each(|function| {
                 if function.class() == *class && is_one(function.vendor(), *class) {
                     places.push(Self::new(function)?, GFP_KERNEL)?;
                 }
-            }
+                Ok(())
+            })?;
         }
         Ok(places)
     }
 
-    fn new(function: Function) -> Result<Self> {
+    fn new(function: &Present<'_>) -> Result<Self> {
         let bridges = match function.upstream()? {
             None => None,
             Some(upstream) => {
@@ -186,11 +191,11 @@ impl Place {
                 Some(bridges)
             }
         };
-        let node = function.node();
         Ok(Self {
-            function,
+            function: Function::clone(function),
             bridges,
-            node,
+            node: function.node(),
+            link_status: function.link_status(),
         })
     }
 
@@ -223,7 +228,7 @@ impl Place {
     }
 
     fn peer(&self) -> Peer {
-        let (lanes, generation) = topology::link(self.function.link_status());
+        let (lanes, generation) = topology::link(self.link_status);
         Peer {
             address: self.function.address(),
             class: self.function.class(),
@@ -234,7 +239,7 @@ impl Place {
     }
 }
 
-fn acs_is_on(bridge: &Function) -> bool {
+fn acs_is_on(bridge: &Present<'_>) -> bool {
     bridge
         .acs()
         .is_some_and(|(capabilities, control)| topology::acs_is_on(capabilities, control))
@@ -425,9 +430,11 @@ impl pci_events::Follow for Driver {
 
 /// Writes `bridges`: those with ACS on, now. May sleep.
 pub(crate) fn show_bridges(m: &SeqFile) {
-    for function in pci::functions() {
-        if function.class() == topology::BRIDGE && acs_is_on(&function) {
+    let show = |function: &Present<'_>| {
+        if function.class() == topology::BRIDGE && acs_is_on(function) {
             seq_print!(m, "{}\n", function.address());
         }
-    }
+        None::<()>
+    };
+    pci::look(|bus| bus.find_map(show));
 }

@@ -4,8 +4,11 @@
 
 #include <linux/fileattr.h>
 #include <linux/fs.h>
+#include <linux/kstrtox.h>
 #include <linux/major.h>
 #include <linux/mm.h>
+#include <linux/sched/mm.h>
+#include <linux/srcu.h>
 
 struct block_device *nvfs_helper_dev_to_bdev(struct device *dev)
 {
@@ -154,9 +157,48 @@ struct pci_dev *nvfs_helper_as_pci_dev(struct device *dev)
 	return dev_is_pci(dev) ? to_pci_dev(dev) : NULL;
 }
 
-int nvfs_helper_pci_domain_nr(struct pci_dev *pdev)
+/* pci_domain_nr() looks at what is freed with the host bridge. */
+u32 nvfs_helper_pci_domain_by_name(const struct pci_dev *pdev)
 {
-	return pci_domain_nr(pdev->bus);
+	return simple_strtoul(pci_name(pdev), NULL, 16);
+}
+
+DEFINE_STATIC_SRCU(pci_looks);
+
+/*
+ * A removal waits for those who look, so these must not wait for what waits for another removal or a
+ * rescan: I/O that may be queued until its disk is back.
+ */
+int nvfs_helper_pci_look_begin(unsigned int *noio)
+{
+	*noio = memalloc_noio_save();
+	return srcu_read_lock(&pci_looks);
+}
+
+void nvfs_helper_pci_look_end(int section, unsigned int noio)
+{
+	srcu_read_unlock(&pci_looks, section);
+	memalloc_noio_restore(noio);
+}
+
+void nvfs_helper_pci_wait_for_looks(void)
+{
+	/* Many functions may go one after the other. */
+	synchronize_srcu_expedited(&pci_looks);
+}
+
+static int is_device(struct device *dev, const void *data)
+{
+	return dev == data;
+}
+
+/* Not among its parent's children, which would be fewer: a virtual function does not hold its parent. */
+bool nvfs_helper_pci_is_on_bus(const struct pci_dev *pdev)
+{
+	struct device *dev = bus_find_device(&pci_bus_type, NULL, &pdev->dev, is_device);
+
+	put_device(dev);
+	return dev;
 }
 
 struct pci_dev *nvfs_helper_pci_upstream_bridge(struct pci_dev *pdev)

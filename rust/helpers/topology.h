@@ -69,11 +69,21 @@ struct page *nvfs_helper_pfn_page(unsigned long pfn);
 
 /* linux/pci.h */
 struct pci_dev *nvfs_helper_as_pci_dev(struct device *dev);
-int nvfs_helper_pci_domain_nr(struct pci_dev *pdev);
+u32 nvfs_helper_pci_domain_by_name(const struct pci_dev *pdev);
 struct pci_dev *nvfs_helper_pci_upstream_bridge(struct pci_dev *pdev);
 resource_size_t nvfs_helper_pci_resource_start(struct pci_dev *pdev, int bar);
 resource_size_t nvfs_helper_pci_resource_len(struct pci_dev *pdev, int bar);
 unsigned long nvfs_helper_pci_resource_flags(struct pci_dev *pdev, int bar);
+
+/*
+ * Between begin and end, in one task and nested properly, functions that are found on the bus stay there:
+ * a removal that waits for looks goes on after that.
+ */
+int nvfs_helper_pci_look_begin(unsigned int *noio);
+void nvfs_helper_pci_look_end(int section, unsigned int noio);
+void nvfs_helper_pci_wait_for_looks(void);
+/* Whether a function was not yet removed. */
+bool nvfs_helper_pci_is_on_bus(const struct pci_dev *pdev);
 
 /* linux/topology.h */
 int nvfs_helper_node_distance(int from, int to);

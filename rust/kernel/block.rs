@@ -8,7 +8,7 @@ use crate::{
     bindings,
     file::IoFile,
     pci::{
-        functions,
+        look,
         Function, //
     },
     symbol::ModuleName, //
@@ -600,9 +600,11 @@ pub fn disks() -> Result<KVec<Disk>> {
 /// The class of block devices, which lives for ever.
 fn block_class() -> Option<NonNull<bindings::class>> {
     const STORAGE: u32 = 0x01;
-    functions()
-        .filter(|function| function.class() >> 16 == STORAGE)
-        .find_map(|function| {
+    look(|bus| {
+        bus.find_map(|function| {
+            if function.class() >> 16 != STORAGE {
+                return None;
+            }
             let mut search = Search {
                 found: None,
                 depth: MAX_NESTING,
@@ -610,6 +612,7 @@ fn block_class() -> Option<NonNull<bindings::class>> {
             search.below(function.device());
             search.found
         })
+    })
 }
 
 struct Search {

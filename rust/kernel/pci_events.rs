@@ -25,11 +25,11 @@ pub trait Follow: Send + Sync + 'static {
     fn follow(&self);
 }
 
-/// Calls `T` until it is dropped.
+/// Calls `T` until it is dropped. Without one, no functions are found, see [`pci::look`].
 ///
 /// # Invariants
 ///
-/// `notifier` is registered with the PCI bus, and `work` is initialised.
+/// `notifier` is registered with the PCI bus, `work` is initialised, and one watch of `pci` is owned.
 #[pin_data(PinnedDrop)]
 pub struct Events<T: Follow> {
     follower: Arc<T>,
@@ -64,7 +64,10 @@ impl<T: Follow> Events<T> {
                 // SAFETY: The notifier does not move until it is unregistered by `drop`.
                 to_result(unsafe {
                     bindings::bus_register_notifier(&raw const bindings::pci_bus_type, notifier)
-                })
+                })?;
+                // SAFETY: `notice` tells it from now on; `drop` ends it first.
+                unsafe { pci::begin_watch() };
+                Ok::<(), Error>(())
             }),
         })
     }
@@ -73,6 +76,8 @@ impl<T: Follow> Events<T> {
 #[pinned_drop]
 impl<T: Follow> PinnedDrop for Events<T> {
     fn drop(self: Pin<&mut Self>) {
+        // While its notifier is still there: those who look at the bus now need it.
+        pci::end_watch();
         // SAFETY: By the type invariant. It waits for callbacks that run.
         unsafe {
             bindings::bus_unregister_notifier(
@@ -106,6 +111,10 @@ unsafe extern "C" fn notice<T: Follow>(
         events.follower.notice();
         // SAFETY: By the type invariant.
         unsafe { bindings::nvfs_helper_schedule_work(events.work.get()) };
+    }
+    // After the driver core took it off its lists, and before anything that it needs is freed.
+    if u32::try_from(event) == Ok(bindings::bus_notifier_event_BUS_NOTIFY_REMOVED_DEVICE) {
+        pci::removed();
     }
     bindings::NOTIFY_DONE as c_int
 }
