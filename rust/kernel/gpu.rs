@@ -6,18 +6,14 @@
 //! one, so an idle module does not hold the GPU driver. Only GPL exports can be had, so only
 //! NVIDIA's open kernel module works.
 //!
-//! A free callback is given a number, not a pointer: the GPU driver may call it at any moment, also
-//! while we are giving the pages back, and a number that is no longer known is nothing to follow. Those
-//! that know their number are counted, and the pin does not end before the last of them.
-//!
-//! Lock order: `PINS` before nothing; it is a spinlock, so that a callback sleeps only while it is
-//! counted, and who unloads the module has only instructions to wait for. A pin's table lock is held
-//! over the driver's `get_pages` and `free_page_table`, never over `put_pages`, which may wait for a
-//! running callback. A callback waits for users of the table and for transfers, never for the pin's
-//! end, which waits for it.
+//! Lock order: the lock of `callbacks` before nothing. A pin's table lock is held over the driver's
+//! `get_pages` and `free_page_table`, never over `put_pages`, which may wait for a running callback. A
+//! callback waits for users of the table and for transfers, never for the pin's end, which waits for
+//! it.
 //!
 //! Follows section 18 of the contract; header: `include/nv_p2p.h`.
 
+mod callbacks;
 mod functions;
 mod peers;
 mod tables;
@@ -28,6 +24,7 @@ use crate::{
     pci::Function,
     symbol::Symbol, //
 };
+use callbacks::Freed;
 use core::ptr::{
     null_mut,
     NonNull, //
@@ -43,12 +40,7 @@ use kernel::{
     error::to_result,
     pr_warn_once,
     prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    },
     sync::{
-        global_lock,
         lock::{
             mutex::MutexBackend,
             Guard, //
@@ -73,32 +65,6 @@ use tables::{
 /// Bytes of a GPU page.
 pub const GPU_PAGE_SIZE: u64 = 65536;
 
-global_lock! {
-    // SAFETY: Initialized by `Interface::new`, before any use.
-    unsafe(uninit) static PINS: SpinLock<Pins> = Pins { next: 1, tree: None };
-}
-
-/// The pins that a free callback may be for, by number. Numbers are never used again.
-struct Pins {
-    next: usize,
-    tree: Option<RBTree<usize, Known>>,
-}
-
-impl Pins {
-    fn find(&mut self, number: usize) -> Option<&mut Known> {
-        self.tree.as_mut()?.get_mut(&number)
-    }
-}
-
-/// A pin that its number leads to.
-struct Known {
-    pin: Arc<dyn Freed>,
-    /// Callbacks under way.
-    running: usize,
-    /// No callback begins any more; the pin waits for those under way.
-    ended: bool,
-}
-
 /// Access to this file's global state; there is one, made when the module is loaded.
 pub struct Interface(());
 
@@ -110,7 +76,7 @@ impl Interface {
         // SAFETY: By the safety requirements.
         unsafe { functions::init() };
         // SAFETY: By the safety requirements.
-        unsafe { PINS.init() };
+        unsafe { callbacks::init() };
     }
 
     /// For the module's `init`, once.
@@ -192,14 +158,6 @@ unsafe impl<O: Owner> Send for Inner<O> {}
 // SAFETY: As above.
 unsafe impl<O: Owner> Sync for Inner<O> {}
 
-/// What the free callback does.
-trait Freed: Send + Sync {
-    fn freed(&self);
-
-    /// No callback is under way, and none begins any more. Does not sleep.
-    fn callbacks_over(&self);
-}
-
 impl<O: Owner> Freed for Inner<O> {
     fn freed(&self) {
         self.owner.stop();
@@ -241,39 +199,6 @@ impl<O: Owner> Freed for Inner<O> {
 
     fn callbacks_over(&self) {
         self.callbacks_over.complete_all();
-    }
-}
-
-/// # Safety
-///
-/// Any argument is safe.
-unsafe extern "C" fn free_callback(data: *mut c_void) {
-    let number = data.addr();
-    let Some(pin) = begin_callback(number) else {
-        return;
-    };
-    pin.freed();
-    // Not the last reference, which could sleep: `unregister` keeps that of `PINS` until we are over.
-    drop(pin);
-    end_callback(number);
-}
-
-/// Counts a callback; the pin that it is for, if it still is.
-fn begin_callback(number: usize) -> Option<Arc<dyn Freed>> {
-    let mut pins = PINS.lock();
-    let known = pins.find(number).filter(|known| !known.ended)?;
-    known.running += 1;
-    Some(known.pin.clone())
-}
-
-/// Undoes [`begin_callback`]. Nothing of the pin is there any more after it.
-fn end_callback(number: usize) {
-    if let Some(known) = PINS.lock().find(number) {
-        // OVERFLOW: `begin_callback` has counted this one.
-        known.running -= 1;
-        if known.running == 0 && known.ended {
-            known.pin.callbacks_over();
-        }
     }
 }
 
@@ -369,7 +294,7 @@ impl<O: Owner> PinnedGpu<O> {
             GFP_KERNEL,
         )?;
         let number = match kind {
-            Kind::Legacy => register(inner.clone())?,
+            Kind::Legacy => callbacks::register(inner.clone())?,
             Kind::Persistent => 0,
         };
         // From here on `drop` undoes it all.
@@ -394,7 +319,7 @@ impl<O: Owner> PinnedGpu<O> {
                     va,
                     len,
                     &mut raw,
-                    Some(free_callback),
+                    Some(callbacks::free_callback),
                     core::ptr::without_provenance_mut(number),
                 )
             },
@@ -564,45 +489,7 @@ impl<O: Owner> Drop for PinnedGpu<O> {
         if self.kind == Kind::Legacy {
             // Nothing of ours may go before the callbacks are through. One that the put has not
             // waited for finds the table, and frees it.
-            unregister(self.number, &self.inner.callbacks_over);
+            callbacks::unregister(self.number, &self.inner.callbacks_over);
         }
     }
-}
-
-/// Makes `pin` known to the free callback; returns its number.
-fn register(pin: Arc<dyn Freed>) -> Result<usize> {
-    let reservation = RBTreeNodeReservation::new(GFP_KERNEL)?;
-    let known = Known {
-        pin,
-        running: 0,
-        ended: false,
-    };
-    let mut pins = PINS.lock();
-    let number = pins.next;
-    pins.next = number.checked_add(1).ok_or(EOVERFLOW)?;
-    pins.tree
-        .get_or_insert_with(RBTree::new)
-        .insert(reservation.into_node(number, known));
-    Ok(number)
-}
-
-/// Undoes [`register`]: a callback that comes later does nothing, and none is under way any more when
-/// this returns. `over` is what the pin's `callbacks_over` tells. Sleeps.
-fn unregister(number: usize, over: &Event) {
-    let mut pins = PINS.lock();
-    let is_waited_for = pins.find(number).is_some_and(|known| {
-        known.ended = true;
-        known.running > 0
-    });
-    drop(pins);
-    if is_waited_for {
-        over.wait();
-    }
-    let mut pins = PINS.lock();
-    let node = pins
-        .tree
-        .as_mut()
-        .and_then(|tree| tree.remove_node(&number));
-    drop(pins);
-    drop(node);
 }
