@@ -30,6 +30,7 @@ pub const ENOMEM: Error = Error(-12);
 pub const EFAULT: Error = Error(-14);
 pub const EBUSY: Error = Error(-16);
 pub const EINVAL: Error = Error(-22);
+pub const EOVERFLOW: Error = Error(-75);
 
 pub fn to_result(errno: i32) -> Result {
     match errno {

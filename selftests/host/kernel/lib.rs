@@ -10,6 +10,7 @@
 pub mod error;
 pub mod init;
 pub mod prelude;
+pub mod rbtree;
 pub mod sync;
 
 pub mod time {

@@ -195,7 +195,7 @@ pub mod aref {
     }
 }
 
-pub struct Arc<T>(loom::sync::Arc<T>);
+pub struct Arc<T: ?Sized>(loom::sync::Arc<T>);
 
 impl<T> Arc<T> {
     pub fn new(value: T, _flags: Flags) -> Result<Self> {
@@ -210,13 +210,20 @@ impl<T> Arc<T> {
     }
 }
 
-impl<T> Clone for Arc<T> {
+impl<T: ?Sized> Arc<T> {
+    /// As the checker's cannot become one of a trait object by itself.
+    pub fn from_std(value: std::sync::Arc<T>) -> Self {
+        Self(loom::sync::Arc::from_std(value))
+    }
+}
+
+impl<T: ?Sized> Clone for Arc<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T> Deref for Arc<T> {
+impl<T: ?Sized> Deref for Arc<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -244,3 +251,32 @@ macro_rules! new_mutex {
 }
 
 pub use new_mutex;
+
+/// A lock of a `global_lock!`.
+pub struct Global<T>(loom::sync::Mutex<T>);
+
+impl<T> Global<T> {
+    pub fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    /// # Safety
+    ///
+    /// As in the kernel; here it is made by its first use.
+    pub unsafe fn init(&self) {}
+
+    pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap()
+    }
+}
+
+#[macro_export]
+macro_rules! global_lock {
+    (unsafe(uninit) static $name:ident: SpinLock<$t:ty> = $value:expr;) => {
+        loom::lazy_static! {
+            static ref $name: $crate::sync::Global<$t> = $crate::sync::Global::new($value);
+        }
+    };
+}
+
+pub use global_lock;

@@ -12,6 +12,7 @@ pub mod bindings;
 pub mod completion;
 pub mod context;
 pub mod file;
+pub mod gpu;
 pub mod pin;
 
 pub mod alloc {

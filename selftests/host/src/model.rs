@@ -4,9 +4,12 @@
 //! callback, the storage driver's segments and the end of the module, in all orders of their steps
 //! and with all that weak memory allows.
 //!
-//! The code under test is `life.rs`, `state.rs`, `wait.rs`, `meta.rs`, `window.rs`, `kiocb.rs` and
-//! `reaper.rs`. Who calls it here does so in the order in which `buffer.rs`, `io.rs` and
-//! `dma_ops.rs` do.
+//! The code under test is `life.rs`, `state.rs`, `wait.rs`, `meta.rs`, `window.rs`, `kiocb.rs`,
+//! `reaper.rs` and `gpu/callbacks.rs`. Who calls it here does so in the order in which `buffer.rs`,
+//! `io.rs`, `gpu.rs` and `dma_ops.rs` do.
+//!
+//! Most tests try all orders. Those with more threads than can be tried so in seconds try all that
+//! force a switch of threads at most so often; a switch where a thread waits or ends is not forced.
 
 use crate::{
     geometry::{Chunk, BLOCK},
@@ -24,6 +27,7 @@ use loom::{cell::UnsafeCell, model::Builder, thread};
 use nvfs_kernel::{
     context::{interrupt, kill, unload},
     file::IoFile,
+    gpu::{self, PinnedGpu},
     kiocb::{submit, Completed, Direction, Outcome, Segment, Slot, Submitted},
     p2pdma::Memory,
     pin::UserPage,
@@ -31,10 +35,21 @@ use nvfs_kernel::{
     shadow::Mark,
 };
 
-/// Runs `check` in all orders with at most that many forced switches of threads.
-fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
+/// How many forced switches of threads a model has at most.
+enum Switches {
+    Any,
+    AtMost(usize),
+}
+
+use Switches::{Any, AtMost};
+
+/// Runs `check` in all orders.
+fn model(switches: Switches, check: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
+    builder.preemption_bound = match switches {
+        Any => None,
+        AtMost(bound) => Some(bound),
+    };
     builder.max_branches = 10_000;
     builder.check(check);
 }
@@ -92,7 +107,8 @@ struct World {
 struct Buffer {
     life: Arc<Life>,
     waiter: Waiter,
-    meta: Meta,
+    meta: std::sync::Arc<Meta>,
+    pin: Option<PinnedGpu<Revocation>>,
     transfer: Slot,
     /// What a transfer keeps in the buffer beside that, as `Pending`.
     pending: Mortal,
@@ -104,14 +120,26 @@ type BufferRef = ARef<Reaped<Buffer>>;
 impl Drop for Buffer {
     fn drop(&mut self) {
         self.world.mark.clear();
+        drop(self.pin.take());
         self.pending.end();
         self.world.buffer.end();
     }
 }
 
 impl Buffer {
-    /// Ready for its first transfer.
+    /// Ready for its first transfer, without a pin.
     fn new(reaper: &Handle) -> (BufferRef, std::sync::Arc<World>) {
+        Self::make(reaper, false)
+    }
+
+    /// The same with one, and its number.
+    fn pinned(reaper: &Handle) -> (BufferRef, std::sync::Arc<World>, usize) {
+        let (buffer, world) = Self::make(reaper, true);
+        let number = buffer.pin.as_ref().unwrap().number();
+        (buffer, world, number)
+    }
+
+    fn make(reaper: &Handle, pinned: bool) -> (BufferRef, std::sync::Arc<World>) {
         let world = std::sync::Arc::new(World {
             gpu: Mortal::new(),
             buffer: Mortal::new(),
@@ -120,13 +148,21 @@ impl Buffer {
         });
         let life = Life::new().unwrap();
         Attempt::begin(&life).unwrap().succeed();
-        let (here, page) = (world.clone(), world.page.address());
+        let here = world.clone();
+        let meta = std::sync::Arc::new(Meta::new(world.page.address()).unwrap());
+        let revocation = Revocation {
+            life: life.clone(),
+            meta: meta.clone(),
+            world: world.clone(),
+        };
+        let pin = pinned.then(|| PinnedGpu::new(revocation));
         let buffer = Reaped::new(
             reaper,
             pin_init!(Buffer {
                 life,
                 waiter <- Waiter::new(),
-                meta: Meta::new(page).unwrap(),
+                meta: meta,
+                pin: pin,
                 transfer <- Slot::new(),
                 pending: Mortal::new(),
                 world: here,
@@ -186,7 +222,26 @@ impl Deferred for Buffer {
     }
 }
 
-/// The free callback, and the GPU driver that called it.
+/// What the free callback does to a buffer that is pinned.
+struct Revocation {
+    life: Arc<Life>,
+    meta: std::sync::Arc<Meta>,
+    world: std::sync::Arc<World>,
+}
+
+impl gpu::Owner for Revocation {
+    fn stop(&self) {
+        self.world.buffer.touch();
+        self.life.revoke(0, || ());
+    }
+
+    fn gone(&self) {
+        self.meta.died();
+        self.world.buffer.touch();
+    }
+}
+
+/// The free callback of a buffer without a pin, and the GPU driver that called it.
 fn free_gpu_memory(life: &Life, world: &World) {
     life.revoke(0, || ());
     world.gpu.end();
@@ -225,7 +280,7 @@ fn transfer(buffer: &BufferRef) -> Result<(), Refused> {
 /// GPU memory is not freed under a transfer; none begins afterwards; the callback ends.
 #[test]
 fn free_waits_for_the_transfer() {
-    model(3, || {
+    model(Any, || {
         let reaper = reaper();
         let (buffer, world) = Buffer::new(&reaper.handle());
         let other = buffer.clone();
@@ -244,7 +299,7 @@ fn free_waits_for_the_transfer() {
 /// Of two that submit one may get `EBUSY`, and only while the other's transfer is under way.
 #[test]
 fn one_transfer_at_a_time() {
-    model(3, || {
+    model(Any, || {
         let reaper = reaper();
         let (buffer, world) = Buffer::new(&reaper.handle());
         let other = buffer.clone();
@@ -268,7 +323,7 @@ fn file(world: &std::sync::Arc<World>, at_once: bool) -> IoFile {
 #[test]
 fn munmap_and_exit_against_a_completion() {
     for at_once in [false, true] {
-        model(3, move || {
+        model(Any, move || {
             let reaper = reaper();
             let (buffer, world) = Buffer::new(&reaper.handle());
             let file = file(&world, at_once);
@@ -284,7 +339,7 @@ fn munmap_and_exit_against_a_completion() {
 /// that one's completion still runs.
 #[test]
 fn one_transfer_after_the_other() {
-    model(2, || {
+    model(Any, || {
         let reaper = reaper();
         let (buffer, world) = Buffer::new(&reaper.handle());
         let file = file(&world, false);
@@ -302,7 +357,7 @@ fn one_transfer_after_the_other() {
 /// the first one's iocb.
 #[test]
 fn the_next_transfer_waits_for_the_file_system() {
-    model(2, || {
+    model(Any, || {
         let reaper = reaper();
         let (buffer, world) = Buffer::new(&reaper.handle());
         let (first, second) = (file(&world, false), file(&world, true));
@@ -323,7 +378,7 @@ fn the_next_transfer_waits_for_the_file_system() {
 /// The same with the free callback in a third thread.
 #[test]
 fn munmap_and_exit_and_free_against_a_completion() {
-    model(2, || {
+    model(AtMost(4), || {
         let reaper = reaper();
         let (buffer, world) = Buffer::new(&reaper.handle());
         let file = file(&world, false);
@@ -336,10 +391,103 @@ fn munmap_and_exit_and_free_against_a_completion() {
     });
 }
 
+/// The free callback may come, and run, while the process unmaps the buffer and the module goes.
+#[test]
+fn munmap_and_exit_against_the_callback() {
+    model(Any, || {
+        let reaper = reaper();
+        let (buffer, world, number) = Buffer::pinned(&reaper.handle());
+        let gpu = world.clone();
+        let free = thread::spawn(move || {
+            gpu::free(number);
+            gpu.gpu.end();
+        });
+        munmap(buffer);
+        exit(reaper, &world);
+        free.join().unwrap();
+    });
+}
+
+/// The same while a transfer is under way.
+#[test]
+fn munmap_and_exit_against_the_callback_and_a_completion() {
+    model(AtMost(4), || {
+        let reaper = reaper();
+        let (buffer, world, number) = Buffer::pinned(&reaper.handle());
+        let file = file(&world, false);
+        Buffer::submit(&buffer, &file).unwrap();
+        let gpu = world.clone();
+        let free = thread::spawn(move || {
+            gpu::free(number);
+            gpu.gpu.end();
+        });
+        munmap(buffer);
+        exit(reaper, &world);
+        free.join().unwrap();
+    });
+}
+
+/// A pin ends after the callbacks that know it, however many the GPU driver makes, and they leave its
+/// last reference to it; later ones do nothing.
+#[test]
+fn a_pin_ends_after_its_callbacks() {
+    struct Watched(std::sync::Arc<Mortal>);
+
+    impl gpu::Owner for Watched {
+        fn stop(&self) {
+            self.0.touch();
+        }
+
+        fn gone(&self) {
+            self.0.touch();
+        }
+    }
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            self.0.own();
+        }
+    }
+
+    model(Any, || {
+        let mortal = std::sync::Arc::new(Mortal::new());
+        let pin = PinnedGpu::new(Watched(mortal.clone()));
+        let number = pin.number();
+        let callbacks = [(); 2].map(|()| thread::spawn(move || gpu::free(number)));
+        drop(pin);
+        mortal.end();
+        unload();
+        for callback in callbacks {
+            callback.join().unwrap();
+        }
+    });
+}
+
+/// A thread submits while another one unmaps the buffer. The module goes after both.
+#[test]
+fn submission_against_munmap() {
+    for at_once in [false, true] {
+        model(AtMost(5), move || {
+            let reaper = reaper();
+            let (buffer, world) = Buffer::new(&reaper.handle());
+            let file = file(&world, at_once);
+            let (other, theirs) = (buffer.clone(), file.clone());
+            let submission = thread::spawn(move || {
+                let submitted = Buffer::submit(&other, &theirs);
+                assert!(matches!(submitted, Ok(()) | Err(Refused::Busy)));
+            });
+            munmap(buffer);
+            submission.join().unwrap();
+            exit(reaper, &world);
+            assert_eq!(std::sync::Arc::strong_count(&file.0), 1);
+        });
+    }
+}
+
 /// Segments that a storage driver gives back after the transfer, munmap or exit.
 #[test]
 fn segments_outlive_all_else() {
-    model(2, || {
+    model(AtMost(3), || {
         let reaper = reaper();
         let (buffer, world) = Buffer::new(&reaper.handle());
         buffer.begin().unwrap();
@@ -362,17 +510,18 @@ fn segments_outlive_all_else() {
     });
 }
 
-/// Two segments and their transfer end at once: the last of the three wakes the callback.
+/// Segments and their transfer end at once: the last one wakes the callback.
 #[test]
 fn the_last_end_wakes_the_callback() {
-    model(2, || {
+    fn check(segments: usize) {
         let life = Life::new().unwrap();
         Attempt::begin(&life).unwrap().succeed();
         let gpu = std::sync::Arc::new(Mortal::new());
         life.change(Word::begin_io).unwrap();
-        life.change(Word::begin_segment).unwrap();
-        life.change(Word::begin_segment).unwrap();
-        for end in 0..3 {
+        for _ in 0..segments {
+            life.change(Word::begin_segment).unwrap();
+        }
+        for end in 0..=segments {
             let (life, gpu) = (life.clone(), gpu.clone());
             thread::spawn(move || {
                 gpu.touch();
@@ -384,13 +533,16 @@ fn the_last_end_wakes_the_callback() {
         }
         life.revoke(0, || ());
         gpu.end();
-    });
+    }
+
+    model(Any, || check(1));
+    model(AtMost(2), || check(2));
 }
 
 /// A storage driver finds the buffer by a shadow page while its last references go.
 #[test]
 fn recognition_against_the_last_put() {
-    model(3, || {
+    model(AtMost(3), || {
         let reaper = reaper();
         let (buffer, world) = Buffer::new(&reaper.handle());
         world.mark.set(&buffer);
@@ -416,7 +568,7 @@ fn recognition_against_the_last_put() {
 #[test]
 fn one_ends_a_transfer_that_is_waited_for() {
     for killed in [false, true] {
-        model(3, move || {
+        model(Any, move || {
             let reaper = reaper();
             let (buffer, world) = Buffer::new(&reaper.handle());
             buffer.begin().unwrap();
@@ -459,7 +611,7 @@ fn one_ends_a_transfer_that_is_waited_for() {
 /// When the process sees the fence value, it sees the result, and the buffer takes the next one.
 #[test]
 fn the_fence_comes_last() {
-    model(3, || {
+    model(Any, || {
         let reaper = reaper();
         let (buffer, world) = Buffer::new(&reaper.handle());
         buffer.begin().unwrap();
@@ -477,7 +629,7 @@ fn the_fence_comes_last() {
 /// When the process sees DIED, nothing begins any more, and nothing is under way.
 #[test]
 fn nothing_begins_after_died() {
-    model(3, || {
+    model(Any, || {
         let reaper = reaper();
         let (buffer, world) = Buffer::new(&reaper.handle());
         buffer.begin().unwrap();
@@ -503,7 +655,7 @@ fn nothing_begins_after_died() {
 #[test]
 fn map_against_munmap_and_free() {
     for fails in [false, true] {
-        model(3, move || {
+        model(AtMost(4), move || {
             let life = Life::new().unwrap();
             let gpu = std::sync::Arc::new(Mortal::new());
             let attempt = Attempt::begin(&life).unwrap();
@@ -542,7 +694,7 @@ fn map_against_munmap_and_free() {
 /// The next MAP after one that failed is as good as the first: its callback waits.
 #[test]
 fn free_waits_after_a_failed_map() {
-    model(3, || {
+    model(Any, || {
         let life = Life::new().unwrap();
         let attempt = Attempt::begin(&life).unwrap();
         life.revoke(0, || ());
@@ -563,7 +715,7 @@ fn free_waits_after_a_failed_map() {
 /// An end that is put off until sleeping is legal comes once, and holds the buffer until then.
 #[test]
 fn an_end_that_is_put_off() {
-    model(3, || {
+    model(Any, || {
         let reaper = reaper();
         let (buffer, world) = Buffer::new(&reaper.handle());
         buffer.begin().unwrap();
@@ -582,7 +734,7 @@ fn an_end_that_is_put_off() {
 /// The P2PDMA pages are let go by the callback, not before and not after.
 #[test]
 fn pages_go_with_the_gpu_memory() {
-    model(3, || {
+    model(Any, || {
         let life = Life::new().unwrap();
         Attempt::begin(&life).unwrap().succeed();
         let pages = std::sync::Arc::new(Mortal::new());
@@ -611,7 +763,7 @@ fn pages_go_with_the_gpu_memory() {
 /// Marks of the blocks of a chunk, set by several in one word, are all there at its end.
 #[test]
 fn no_mark_is_lost() {
-    model(3, || {
+    model(Any, || {
         let window = std::sync::Arc::new(Window::new(16 * BLOCK).unwrap());
         window.mark(0, 16 * BLOCK as usize);
         let chunk = Chunk {
