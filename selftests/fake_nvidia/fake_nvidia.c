@@ -127,6 +127,9 @@ struct mapping {
 	u32 entries;
 };
 
+/* Many may have the same memory mapped at once: DMA debugging takes eight for a leak. */
+#define MAP_ATTRS	(DMA_ATTR_SKIP_CPU_SYNC | DMA_ATTR_DEBUGGING_IGNORE_CACHELINES)
+
 static DEFINE_MUTEX(fake_lock);
 static DECLARE_WAIT_QUEUE_HEAD(fake_wait);	/* the end of a callback, the death of a range */
 
@@ -373,7 +376,7 @@ static void mapping_drop(struct mapping *m)
 	lockdep_assert_held(&fake_lock);
 	for (i = 0; i < m->entries; i++)
 		dma_unmap_resource(&m->peer->dev, m->address[i], PAGE, DMA_BIDIRECTIONAL,
-				   DMA_ATTR_SKIP_CPU_SYNC);
+				   MAP_ATTRS);
 	pci_dev_put(m->peer);
 	hash_del(&m->hash);
 	list_del(&m->in_pin);
@@ -733,7 +736,7 @@ static int do_map(struct pci_dev *peer, struct nvidia_p2p_page_table *table,
 	for (; m->entries < p->npages; m->entries++) {
 		phys_addr_t phys = range_phys(p->range, p->first + m->entries);
 		dma_addr_t dma = dma_map_resource(&peer->dev, phys, PAGE, DMA_BIDIRECTIONAL,
-						  DMA_ATTR_SKIP_CPU_SYNC);
+						  MAP_ATTRS);
 
 		if (dma_mapping_error(&peer->dev, dma))
 			goto fail;
@@ -755,7 +758,7 @@ static int do_map(struct pci_dev *peer, struct nvidia_p2p_page_table *table,
 fail:
 	while (m->entries)
 		dma_unmap_resource(&peer->dev, m->address[--m->entries], PAGE, DMA_BIDIRECTIONAL,
-				   DMA_ATTR_SKIP_CPU_SYNC);
+				   MAP_ATTRS);
 	mutex_unlock(&fake_lock);
 	kvfree(m->address);
 	kfree(m->given);
