@@ -409,7 +409,7 @@ fn is_plain(file: &IoFile) -> Result<(), Refusal> {
         // With inlinecrypt it is direct, but the block layer may do it by the CPU.
         magic if file.is_encrypted() => Err(Refusal::Buffered(magic)),
         EXT4 => Ok(()),
-        XFS if file.is_realtime() => Err(Refusal::Realtime),
+        XFS if file.may_be_realtime() => Err(Refusal::Realtime),
         XFS if file.has_stable_writes() => Err(Refusal::StableWrites),
         XFS => Ok(()),
         magic => Err(Refusal::FileSystem(magic)),

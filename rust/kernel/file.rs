@@ -247,12 +247,14 @@ impl IoFile {
         })
     }
 
-    /// Whether XFS keeps the data on its realtime device. May sleep.
-    pub fn is_realtime(&self) -> bool {
+    /// Whether XFS may keep the data on its realtime device: also if it does not say. May sleep.
+    ///
+    /// It can change while the file has no blocks.
+    pub fn may_be_realtime(&self) -> bool {
         let mut flags = 0;
         // SAFETY: The file is open; `flags` is memory for the answer.
         let error = unsafe { bindings::nvfs_helper_file_xflags(self.as_ptr(), &mut flags) };
-        error == 0 && flags & bindings::FS_XFLAG_REALTIME != 0
+        error != 0 || flags & bindings::FS_XFLAG_REALTIME != 0
     }
 
     /// Whether the file system can allocate space ahead of a write.
