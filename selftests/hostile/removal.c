@@ -160,6 +160,14 @@ static bool more_rounds(unsigned long n)
 	return true;
 }
 
+/* The workers, once they have shown that they work. */
+static void run(bool until_error)
+{
+	start(until_error);
+	if (!more_rounds(3))
+		tap_bail("the workers stand still");
+}
+
 static unsigned long joined(unsigned long *failed, unsigned long *wrong)
 {
 	unsigned int i;
@@ -188,29 +196,12 @@ static void leave(void)
 	}
 }
 
-static void ask(const char *line)
-{
-	char reply[HOST_LINE];
-
-	if (host_request(line, reply, sizeof(reply)))
-		tap_bail("%s: %s", line, reply);
-}
-
 static void unplug(const char *name)
 {
-	char line[256];
+	int ret = host_unplug(name);
 
-	snprintf(line, sizeof(line), "qmp {\"execute\": \"device_del\", \"arguments\": "
-		 "{\"id\": \"%s\"}}", name);
-	ask(line);
-}
-
-static void unplugged(const char *name)
-{
-	char line[256], reply[HOST_LINE];
-
-	snprintf(line, sizeof(line), "event DEVICE_DELETED %s 60", name);
-	tap_is(host_request(line, reply, sizeof(reply)), 0, "%s is gone", name);
+	if (ret)
+		tap_bail("%s is not unplugged: %s", name, strerror(-ret));
 }
 
 static void module_is_busy(void)
@@ -258,11 +249,11 @@ static void reset(const char *controller)
 	char name[256];
 
 	snprintf(name, sizeof(name), "%s/reset_controller", controller);
-	start(false);
-	more_rounds(3);
+	run(false);
 	for (i = 0; i < 6; i++) {
 		resets += nvfs_write_text(name, "1") == 1;
-		more_rounds(2);
+		if (!more_rounds(2))
+			tap_bail("the workers stand still");
 	}
 	module_is_busy();
 	stop = true;
@@ -290,8 +281,7 @@ static void lost(const char *function)
 	config = open(name, O_RDWR);
 	if (config < 0 || pread(config, &command, 2, 4) != 2)
 		tap_bail("%s: %s", name, strerror(errno));
-	start(false);
-	more_rounds(3);
+	run(false);
 	if (pwrite(config, &none, 2, 4) != 2)
 		tap_bail("%s: %s", name, strerror(errno));
 	module_is_busy();
@@ -359,8 +349,7 @@ static void timeout(bool again)
 	if (nvfs_read_text(RETRIES, old, sizeof(old)) <= 0 ||
 	    (!again && nvfs_write_text(RETRIES, "0") != 1))
 		tap_bail("no " RETRIES);
-	start(!again);
-	more_rounds(3);
+	run(!again);
 	begun = nvfs_seconds();
 	must(disk_drop_answers(fd, again ? THREADS : -1), "answers are heard");
 	module_is_busy();
@@ -388,28 +377,16 @@ static void unplug_drive(const char *drive)
 {
 	unsigned long failed, wrong;
 
-	start(true);
-	more_rounds(3);
+	run(true);
 	unplug(drive);
 	module_is_busy();
 	joined(&failed, &wrong);
 	tap_is(failed, THREADS, "the drive is unplugged: requests fail");
 	tap_is(wrong, 0, "no wrong bytes before");
-	unplugged(drive);
+	tap_is(host_unplugged(drive), 0, "%s is gone", drive);
 	as_the_system(&workers[0], true);
 	as_the_system(&workers[1], false);
 	leave();
-}
-
-static void wait_unbound(void)
-{
-	char name[64];
-	double end = nvfs_seconds() + 60;
-
-	snprintf(name, sizeof(name), "/dev/fake_nvidia%d", gpu_index);
-	while (!access(name, F_OK) && nvfs_seconds() < end)
-		sched_yield();
-	tap_ok(access(name, F_OK) != 0, "the GPU's driver is being unbound");
 }
 
 static void unplug_gpu(const char *name, bool held)
@@ -419,11 +396,10 @@ static void unplug_gpu(const char *name, bool held)
 
 	gpu_index = name[strlen(name) - 1] - '0';
 	nvfs_set_parameter("use_legacy_p2p_allocation", held ? "0" : "1");
-	start(!held);
-	more_rounds(3);
+	run(!held);
 	unplug(name);
 	module_is_busy();
-	wait_unbound();
+	tap_ok(gpu_unbound(gpu_index), "the GPU's driver is being unbound");
 	if (held) {
 		/* The memory stays while buffers hold it. */
 		stop = true;
@@ -441,7 +417,7 @@ static void unplug_gpu(const char *name, bool held)
 	tap_is(wrong, 0, "no wrong bytes");
 	for (i = 0; i < THREADS; i++)
 		nvfs_unregister(&workers[i].buf);
-	unplugged(name);
+	tap_is(host_unplugged(name), 0, "%s is gone", name);
 	leave();
 }
 

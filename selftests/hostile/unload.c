@@ -159,49 +159,20 @@ static void hold(void)
 	must(disk_lose(drive), "it is not lost");
 }
 
-static void unplug(void)
-{
-	char line[256], reply[HOST_LINE];
-
-	snprintf(line, sizeof(line), "qmp {\"execute\": \"device_del\", \"arguments\": "
-		 "{\"id\": \"%s\"}}", device);
-	if (host_request(line, reply, sizeof(reply)))
-		tap_bail("%s: %s", line, reply);
-}
-
-static void unplugged(void)
-{
-	char line[256], reply[HOST_LINE];
-
-	snprintf(line, sizeof(line), "event DEVICE_DELETED %s 60", device);
-	tap_is(host_request(line, reply, sizeof(reply)), 0, "%s is gone", device);
-}
-
-static void wait_unbound(void)
-{
-	char name[64];
-	double end = nvfs_seconds() + 60;
-
-	snprintf(name, sizeof(name), "/dev/fake_nvidia%d", gpu_index);
-	while (!access(name, F_OK) && nvfs_seconds() < end)
-		sched_yield();
-	tap_ok(access(name, F_OK) != 0, "the GPU's driver is being unbound");
-}
-
 /* What lets the transfers end. Returns a child that does a part of it. */
 static pid_t fail(void)
 {
 	pid_t pid = 0;
 
 	if (is("unplug") || is("gpu"))
-		unplug();
+		must(host_unplug(device), "not unplugged");
 	if (is("unbind")) {
 		pid = fork();
 		if (!pid)
 			_exit(nvfs_write_text(DRIVER "unbind", device) < 0);
 	}
 	if (is("gpu") || is("unbind"))
-		wait_unbound();
+		tap_ok(gpu_unbound(gpu_index), "the GPU's driver is being unbound");
 	if (is("reset") || is("media") || is("gpu") || is("unbind"))
 		must(disk_reset(drive), "no reset");
 	return pid;
@@ -216,7 +187,7 @@ static void end_fault(pid_t helper, const char *retries)
 		nvfs_write_text(RETRIES, retries);
 	}
 	if (is("unplug") || is("gpu"))
-		unplugged();
+		tap_is(host_unplugged(device), 0, "%s is gone", device);
 	if (!helper)
 		return;
 	tap_ok(ended_well(helper, "unbind"), "the GPU's driver is unbound");

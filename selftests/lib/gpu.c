@@ -5,6 +5,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "gpu.h"
+#include "nvfs.h"
 
 #define CHUNK	(1024 * 1024)
 
@@ -28,6 +30,20 @@ int gpu_open(struct gpu *gpu, int index)
 	gpu->index = index;
 	gpu->fd = open(path, O_RDWR | O_CLOEXEC);
 	return gpu->fd < 0 ? -errno : 0;
+}
+
+bool gpu_unbound(int index)
+{
+	double end = nvfs_seconds() + NVFS_WAIT_SECONDS;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/dev/fake_nvidia%d", index);
+	while (!access(path, F_OK))
+		if (nvfs_seconds() > end)
+			return false;
+		else
+			sched_yield();
+	return true;
 }
 
 int gpu_close(struct gpu *gpu)

@@ -6,6 +6,7 @@
 #ifndef SELFTESTS_GPU_H
 #define SELFTESTS_GPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,8 @@ struct gpu {
 /* Opens /dev/fake_nvidia<index>. Closing the last such open frees its ranges. */
 int gpu_open(struct gpu *gpu, int index);
 int gpu_close(struct gpu *gpu);
+/* Waits for the node to go, as it does when the driver is unbound; false: it does not. */
+bool gpu_unbound(int index);
 
 int gpu_alloc(struct gpu *gpu, uint64_t size, uint64_t flags, uint64_t *va);
 /* At a wanted address, a multiple of 64 KiB. */

@@ -127,6 +127,23 @@ int host_request(const char *line, char *reply, size_t size)
 	return ret;
 }
 
+int host_unplug(const char *device)
+{
+	char line[256], reply[HOST_LINE];
+
+	snprintf(line, sizeof(line), "qmp {\"execute\": \"device_del\", \"arguments\": "
+		 "{\"id\": \"%s\"}}", device);
+	return host_request(line, reply, sizeof(reply));
+}
+
+int host_unplugged(const char *device)
+{
+	char line[256], reply[HOST_LINE];
+
+	snprintf(line, sizeof(line), "event DEVICE_DELETED %s 60", device);
+	return host_request(line, reply, sizeof(reply));
+}
+
 int host_throttle(const char *drive, unsigned long bps)
 {
 	char line[512], reply[HOST_LINE];

@@ -15,6 +15,13 @@
 int host_request(const char *line, char *reply, size_t size);
 
 /*
+ * host_unplug: takes a device away, by QEMU's name, as by the button of its slot; the guest is asked.
+ * host_unplugged: waits until it is gone. Both as host_request.
+ */
+int host_unplug(const char *device);
+int host_unplugged(const char *device);
+
+/*
  * host_throttle: lets a drive, by its serial, read and write so many bytes a second; 0: all, at once.
  * A request in hand may still pass. As host_request.
  */
