@@ -373,9 +373,28 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
+# linux/socket.h: as SO_SNDBUF, beyond the system's limit.
+SO_SNDBUFFORCE = 32
+
+
+def serial_lines(count):
+    """Pairs of sockets, ours and QEMU's, with room for all that a kernel has to say at once.
+
+    QEMU writes each character by itself, and of these the usual buffer holds 278. What finds it full is
+    lost, in the middle of a line: the kernel does not wait for a serial line that is slow.
+    """
+    pairs = [socket.socketpair() for _ in range(count)]
+    for _, theirs in pairs:
+        try:
+            theirs.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 256 << 20)
+        except PermissionError:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 << 20)
+    return pairs
+
+
 def boot(opts, folder, judge):
     """Runs QEMU to its end or to the time limit."""
-    pairs = [socket.socketpair() for _ in range(4)]
+    pairs = serial_lines(4)
     command = qemu_command(opts, folder, [theirs.fileno() for _, theirs in pairs])
     log = open(f"{folder}/serial.log", "w", buffering=1)
     log.write(shlex.join(command) + "\n")
