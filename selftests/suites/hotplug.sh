@@ -10,7 +10,7 @@ reader() {
 	read=0 seen=0
 	while [ ! -e /tmp/done ]; do
 		for _ in 1 2 3; do read -r _ < "$proc/$1"; done
-		! grep -q 1cafe: "$proc/$1" || seen=$((seen + 1))
+		! grep -q 1cafe: "$proc/$1" || { seen=$((seen + 1)) && : > "/tmp/seen.$1"; }
 		read=$((read + 4))
 	done
 	echo "$read $seen" > "/tmp/$1"
@@ -21,6 +21,12 @@ echo 1 > /sys/module/nvidia_fs/parameters/peer_stats_enabled
 before=$(cat $proc/peer_distance $proc/paths)
 for file in peer_distance peer_affinity paths modules bridges; do reader $file & done
 check "$rounds buses come and go" insmod /modules/fake_bus.ko rounds="$rounds"
+# Whether a reader meets one is chance.
+tries=1
+until [ -e /tmp/seen.peer_distance ] && [ -e /tmp/seen.paths ] || [ $tries = 20 ]; do
+	rmmod fake_bus && insmod /modules/fake_bus.ko rounds="$rounds" || break
+	tries=$((tries + 1))
+done
 touch /tmp/done
 wait
 for file in peer_distance peer_affinity paths modules bridges; do
