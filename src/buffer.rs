@@ -273,7 +273,7 @@ pub(crate) fn at(cpuvaddr: u64) -> Result<BufferRef> {
 
 /// The buffer at `cpuvaddr`, whatever its state, if MAP was done. Fails with `EINVAL`. May sleep.
 pub(crate) fn mapped(cpuvaddr: u64) -> Result<BufferRef> {
-    let (buffer, _) = find(cpuvaddr)?;
+    let buffer = at(cpuvaddr)?;
     buffer.binding()?;
     Ok(buffer)
 }

@@ -11,10 +11,12 @@
 //!
 //! Contract sections 9 and 10.
 
+mod candidate;
 mod check;
 pub(crate) mod chunk;
 mod wait;
 
+pub(crate) use candidate::Candidate;
 pub(crate) use wait::Waiter;
 
 use crate::{
@@ -36,10 +38,7 @@ use crate::{
     },
     stats::Counter, //
 };
-use check::{
-    LookedUp,
-    Request, //
-};
+use check::Request;
 use chunk::Part;
 use kernel::{
     prelude::*,
@@ -336,47 +335,6 @@ pub(crate) enum Wait {
     Whole,
     /// Until a fatal signal; the part under way then ends by itself.
     Killable,
-}
-
-/// An entry of a batch, of which nothing is busy yet.
-pub(crate) struct Candidate {
-    args: IoArgs,
-    direction: Direction,
-    found: LookedUp,
-}
-
-impl Candidate {
-    /// Looks up what an entry refers to. May sleep, as long as the process likes.
-    pub(crate) fn find(driver: &Driver, args: IoArgs, begin: Begin) -> Result<Self> {
-        let direction = match args.operation() {
-            0 => Direction::Read,
-            1 => Direction::Write,
-            _ => return Err(EINVAL),
-        };
-        let found = LookedUp::find(&args, direction)
-            .inspect_err(|_| Count::new(direction, None, begin).reject(driver))?;
-        Ok(Self {
-            args,
-            direction,
-            found,
-        })
-    }
-
-    /// Takes its buffer; it counts as a read or write once it has passed. Does not sleep.
-    pub(crate) fn take(self, driver: &Driver, begin: Begin) -> Result<Io> {
-        let Self {
-            args,
-            direction,
-            found,
-        } = self;
-        let request = Request::take(found, &args, direction)
-            .inspect_err(|_| Count::new(direction, None, begin).reject(driver))?;
-        Ok(Io::new(
-            request,
-            &args,
-            Count::begin(driver, direction, &args, begin),
-        ))
-    }
 }
 
 impl Io {
