@@ -345,6 +345,14 @@ static void *deny(void *arg)
 	return NULL;
 }
 
+/* The file at `path` gets a watcher of that class, which is asked about events of `mask`. */
+static void watch(unsigned int class, uint64_t mask)
+{
+	fan = fanotify_init(class, O_RDONLY);
+	if (fan < 0 || fanotify_mark(fan, FAN_MARK_ADD, mask, AT_FDCWD, path))
+		tap_bail("no fanotify: %s", strerror(errno));
+}
+
 static void watched(void)
 {
 	pthread_t thread;
@@ -352,10 +360,9 @@ static void watched(void)
 	int fd;
 
 	make("watched");
-	fan = fanotify_init(FAN_CLASS_CONTENT, O_RDONLY);
-	if (fan < 0 || fanotify_mark(fan, FAN_MARK_ADD, FAN_ACCESS_PERM, AT_FDCWD, path) ||
-	    pthread_create(&thread, NULL, deny, NULL))
-		tap_bail("no fanotify: %s", strerror(errno));
+	watch(FAN_CLASS_CONTENT, FAN_ACCESS_PERM);
+	if (pthread_create(&thread, NULL, deny, NULL))
+		tap_bail("no thread");
 	/* The kernel asks watchers that are there when a file is opened. */
 	fd = open(path, O_RDWR | O_DIRECT);
 	read_is("a file whose watcher denies access", fd, -EPERM);
@@ -372,10 +379,9 @@ static void watched(void)
 
 	/* Who fills files on demand is asked before writes too. */
 	make("filled");
-	fan = fanotify_init(FAN_CLASS_PRE_CONTENT, O_RDONLY);
-	if (fan < 0 || fanotify_mark(fan, FAN_MARK_ADD, FAN_PRE_ACCESS, AT_FDCWD, path) ||
-	    pthread_create(&thread, NULL, deny, NULL))
-		tap_bail("no fanotify: %s", strerror(errno));
+	watch(FAN_CLASS_PRE_CONTENT, FAN_PRE_ACCESS);
+	if (pthread_create(&thread, NULL, deny, NULL))
+		tap_bail("no thread");
 	fd = open(path, O_RDWR | O_DIRECT);
 	write_is("a file whose filler denies it", fd, 0, -EPERM);
 	fanotify_mark(fan, FAN_MARK_FLUSH, 0, AT_FDCWD, NULL);
@@ -426,9 +432,7 @@ static void held_by_watcher(void)
 
 	make("slow");
 	slow = open(path, O_WRONLY | O_DIRECT);
-	fan = fanotify_init(FAN_CLASS_CONTENT, O_RDONLY);
-	if (fan < 0 || fanotify_mark(fan, FAN_MARK_ADD, FAN_OPEN_PERM, AT_FDCWD, path))
-		tap_bail("no fanotify: %s", strerror(errno));
+	watch(FAN_CLASS_CONTENT, FAN_OPEN_PERM);
 	make("fast");
 	fd = open(path, O_RDWR | O_DIRECT);
 	nvfs_set_parameter("use_legacy_p2p_allocation", "1");
