@@ -144,17 +144,6 @@ struct state {
 	long long pins, dma_mappings, segments, shadow, maps, reads, writes, batches, user_pins;
 };
 
-static long long number_in(const char *path, const char *name)
-{
-	char text[16384], line[64], *at;
-
-	if (nvfs_read_text(path, text, sizeof(text)) < 0)
-		return -1;
-	snprintf(line, sizeof(line), "\n%s ", name);
-	at = strstr(text, line);
-	return at ? strtoll(at + strlen(line), NULL, 10) : -1;
-}
-
 static struct state look(void)
 {
 	struct fake_nvidia_counts counts;
@@ -169,23 +158,23 @@ static struct state look(void)
 	s.mappings = counts.mappings;
 	s.pinned_pages = counts.pinned_pages;
 	s.misuse = counts.misuse;
-	s.pins = number_in(NVFS_PROC "counters", "pins_now");
-	s.dma_mappings = number_in(NVFS_PROC "counters", "dma_mappings_now");
-	s.segments = number_in(NVFS_PROC "counters", "segments_now");
+	s.pins = nvfs_counter("pins_now");
+	s.dma_mappings = nvfs_counter("dma_mappings_now");
+	s.segments = nvfs_counter("segments_now");
 	s.shadow = nvfs_stat("Active Shadow-Buffer (MiB)", "");
 	s.maps = nvfs_stat("Bar1-map", "active");
 	s.reads = nvfs_stat("Ops", "Read");
 	s.writes = nvfs_stat("Ops", "Write");
 	s.batches = nvfs_stat("Ops", "BatchIO");
-	s.user_pins = number_in("/proc/vmstat", "nr_foll_pin_acquired") -
-		      number_in("/proc/vmstat", "nr_foll_pin_released");
+	s.user_pins = nvfs_number("/proc/vmstat", "nr_foll_pin_acquired") -
+		      nvfs_number("/proc/vmstat", "nr_foll_pin_released");
 	return s;
 }
 
 static long long callback_transfers(void)
 {
-	return number_in(NVFS_PROC "counters", "read_callback_ios") +
-	       number_in(NVFS_PROC "counters", "write_callback_ios");
+	return nvfs_counter("read_callback_ios") +
+	       nvfs_counter("write_callback_ios");
 }
 
 static void print_state(const char *when, const struct state *s)

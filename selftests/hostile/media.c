@@ -30,15 +30,10 @@ static int fd;
 
 static long long counter(const char *direction, const char *what)
 {
-	static char text[16384];
-	char name[64], *at;
+	char name[64];
 
-	snprintf(name, sizeof(name), "\n%s_%s_%s ", direction, way, what);
-	if (nvfs_read_text(NVFS_PROC "counters", text + 1, sizeof(text) - 1) <= 0)
-		return -1;
-	text[0] = '\n';
-	at = strstr(text, name);
-	return at ? atoll(at + strlen(name)) : -1;
+	snprintf(name, sizeof(name), "%s_%s_%s", direction, way, what);
+	return nvfs_counter(name);
 }
 
 static uint64_t word_of(off_t at)

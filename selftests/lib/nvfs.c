@@ -314,12 +314,12 @@ long long nvfs_stat(const char *line, const char *key)
 	return -ENOENT;
 }
 
-long long nvfs_counter(const char *name)
+long long nvfs_number(const char *path, const char *name)
 {
 	size_t length = strlen(name);
 	char text[16384], *at;
 
-	if (nvfs_read_text(NVFS_PROC "counters", text, sizeof(text)) < 0)
+	if (nvfs_read_text(path, text, sizeof(text)) < 0)
 		return -ENOENT;
 	for (at = text; at; at = strchr(at, '\n')) {
 		at += *at == '\n';
@@ -327,4 +327,9 @@ long long nvfs_counter(const char *name)
 			return atoll(at + length);
 	}
 	return -ENOENT;
+}
+
+long long nvfs_counter(const char *name)
+{
+	return nvfs_number(NVFS_PROC "counters", name);
 }

@@ -110,7 +110,11 @@ int nvfs_set_parameter(const char *name, const char *value);
  */
 long long nvfs_stat(const char *line, const char *key);
 
-/* nvfs_counter: one of the counters file, by its name. -ENOENT: no such. */
+/*
+ * nvfs_number: what follows a name at the begin of a line, and a space. -ENOENT: no such.
+ * nvfs_counter: that of the counters file.
+ */
+long long nvfs_number(const char *path, const char *name);
 long long nvfs_counter(const char *name);
 
 #endif /* NVFS_H */

@@ -218,23 +218,12 @@ static bool one_round(enum way way, unsigned int round)
 	return good;
 }
 
-static long long number_in(const char *file, const char *key)
-{
-	static char text[65536];
-	const char *at;
-
-	if (nvfs_read_text(file, text, sizeof(text)) <= 0)
-		return -1;
-	at = strstr(text, key);
-	return at ? atoll(at + strlen(key)) : -1;
-}
-
 /* Memory that is free, without what caches and the lists of each CPU hold back. */
 static long long available(void)
 {
 	nvfs_write_text("/proc/sys/vm/drop_caches", "3");
 	nvfs_write_text("/proc/sys/vm/compact_memory", "1");
-	return number_in("/proc/meminfo", "MemAvailable:");
+	return nvfs_number("/proc/meminfo", "MemAvailable:");
 }
 
 /* Waits, by the clock, for what the last dying process still holds. */
@@ -310,9 +299,9 @@ int main(int argc, char **argv)
 	       reused);
 	/* Folds the counters of all CPUs. */
 	nvfs_write_text("/proc/sys/vm/stat_refresh", "1");
-	tap_ok(number_in("/proc/vmstat", "nr_foll_pin_acquired ") > 0, "user pages were pinned");
-	tap_is(number_in("/proc/vmstat", "nr_foll_pin_released "),
-	       number_in("/proc/vmstat", "nr_foll_pin_acquired "), "no user page is left pinned");
+	tap_ok(nvfs_number("/proc/vmstat", "nr_foll_pin_acquired") > 0, "user pages were pinned");
+	tap_is(nvfs_number("/proc/vmstat", "nr_foll_pin_released"),
+	       nvfs_number("/proc/vmstat", "nr_foll_pin_acquired"), "no user page is left pinned");
 	/* The lists of each CPU go back by and by; a leak of 1,600 rounds would not. */
 	end = nvfs_seconds() + NVFS_WAIT_SECONDS;
 	do

@@ -656,25 +656,17 @@ static void open_all(const char *path)
 }
 
 /* How many pages of user memory are pinned, of all processes. */
-static long user_pins(void)
+static long long user_pins(void)
 {
-	static const char *const keys[] = { "nr_foll_pin_acquired ", "nr_foll_pin_released " };
-	static char text[16384];
-	long n[2] = { 0 };
-	unsigned int i;
-	char *at;
+	long long acquired, released;
 
 	/* Folds the counters of all CPUs. */
 	nvfs_write_text("/proc/sys/vm/stat_refresh", "1");
-	if (nvfs_read_text("/proc/vmstat", text, sizeof(text)) < 0)
-		tap_bail("no vmstat");
-	for (i = 0; i < 2; i++) {
-		at = strstr(text, keys[i]);
-		if (!at)
-			tap_bail("no %s", keys[i]);
-		n[i] = atol(at + strlen(keys[i]));
-	}
-	return n[0] - n[1];
+	acquired = nvfs_number("/proc/vmstat", "nr_foll_pin_acquired");
+	released = nvfs_number("/proc/vmstat", "nr_foll_pin_released");
+	if (acquired < 0 || released < 0)
+		tap_bail("no count of pins");
+	return acquired - released;
 }
 
 /* nothing_left: the GPU driver has all back, and the module counts nothing. */

@@ -32,19 +32,9 @@ static struct fake_storage_piece pieces[PARTS];
 static struct vendor v, w;
 static uint64_t other;
 
-static long long counter(const char *name)
-{
-	static char text[1 << 14];
-	const char *at;
-
-	nvfs_read_text(NVFS_PROC "counters", text, sizeof(text));
-	at = strstr(text, name);
-	return at ? atoll(at + strlen(name)) : -1;
-}
-
 static long long out(void)
 {
-	return counter("segments_now ");
+	return nvfs_counter("segments_now");
 }
 
 static void build(unsigned int flags)
@@ -193,7 +183,7 @@ static void *free_second(void *done)
 /* The second buffer's GPU memory is freed while the request has its segments. */
 static void test_free(void)
 {
-	long long callbacks = counter("free_callbacks_total ");
+	long long callbacks = nvfs_counter("free_callbacks_total");
 	static bool done;
 	pthread_t thread;
 
@@ -205,7 +195,7 @@ static void test_free(void)
 	tap_is(vendor_end(&v), VENDOR_IO, "the first read is good");
 	tap_is(vendor_end(&w), VENDOR_IO, "the second one, too");
 	pthread_create(&thread, NULL, free_second, &done);
-	while (counter("free_callbacks_total ") == callbacks)
+	while (nvfs_counter("free_callbacks_total") == callbacks)
 		sched_yield();
 	tap_ok(!__atomic_load_n(&done, __ATOMIC_SEQ_CST), "freeing GPU memory waits");
 	if (v.table == FAKE_STORAGE_V2)
