@@ -128,15 +128,24 @@ unsafe impl Send for Disk {}
 // SAFETY: What is read does not change, or is a racy hint.
 unsafe impl Sync for Disk {}
 
-/// The block device that a file's data is on.
+/// The block device that a file's data is on, which stays open while the file is. A file system that
+/// opens its devices itself (btrfs) has none: it can exchange `s_bdev` at any time, and close it.
+///
+/// Follows `setup_bdev_super` and `kill_block_super` in `fs/super.c`.
 #[inline]
 fn device_of(file: &IoFile) -> Option<NonNull<bindings::block_device>> {
     let bdev = if file.is_block_device() {
         // SAFETY: The host of an open block special file is a block device's inode.
         unsafe { bindings::I_BDEV(file.host()) }
     } else {
-        // SAFETY: The inode of an open file is live, and so is its superblock.
-        unsafe { (*(*file.inode()).i_sb).s_bdev }
+        // SAFETY: The inode of an open file is live.
+        let sb = unsafe { (*file.inode()).i_sb };
+        // SAFETY: So is its superblock; the field does not change while it is mounted.
+        if unsafe { (*sb).s_bdev_file }.is_null() {
+            return None;
+        }
+        // SAFETY: As above; the device is that of this file, which is open until the superblock goes.
+        unsafe { (*sb).s_bdev }
     };
     NonNull::new(bdev)
 }
@@ -145,7 +154,7 @@ fn device_of(file: &IoFile) -> Option<NonNull<bindings::block_device>> {
 #[inline]
 pub fn sequence_of(file: &IoFile) -> Option<u64> {
     let bdev = device_of(file)?;
-    // SAFETY: The open file keeps its device, and the device its disk.
+    // SAFETY: `device_of` gives an open device, which keeps its disk.
     Some(unsafe { (*(*bdev.as_ptr()).bd_disk).diskseq })
 }
 
@@ -165,9 +174,9 @@ impl Disk {
     /// The disk that a file's data is on: of a block special file its own, else the file system's.
     /// `None` for a file system without a block device, or with several.
     pub fn of_file(file: &IoFile) -> Option<Self> {
-        // SAFETY: The open file keeps its device; a device has a disk.
+        // SAFETY: `device_of` gives an open device, which keeps its disk.
         let disk = NonNull::new(unsafe { (*device_of(file)?.as_ptr()).bd_disk })?;
-        // SAFETY: The file, or the file system that it is on, has it open.
+        // SAFETY: As above, it is open.
         let driver = unsafe { Driver::of_open(disk) }?;
         // SAFETY: As above.
         Some(unsafe { Self::hold(disk, driver) })
