@@ -702,12 +702,12 @@ fn find_path(driver: &Driver, request: &Request, count: &Count) -> Result<Route>
         return Ok(route);
     }
     let approve = || {
-        let members = path::members_of(&request.file)?;
-        look_for_path(driver, request).map(|route| (route, members))
+        let basis = path::Basis::of(vendors, &request.file)?;
+        look_for_path(driver, request).map(|route| (basis, route))
     };
     match approve() {
-        Ok((route, members)) => {
-            buffer.approved.set(vendors, &request.file, route, members);
+        Ok((basis, route)) => {
+            buffer.approved.set(&request.file, basis, route);
             Ok(route)
         }
         Err(refusal) => {

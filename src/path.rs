@@ -465,14 +465,42 @@ impl Key {
     }
 }
 
-struct Approval {
-    key: Key,
+/// What the choice of a way depends on, at one moment.
+pub(crate) struct Basis {
+    key: Option<Key>,
     /// Of the storage drivers' hooks, and of the parameter.
     decided_by: u64,
-    route: Route,
-    drive: Option<Address>,
     /// What the disks are made of.
     members: KVec<Membership>,
+}
+
+impl Basis {
+    /// To be taken before the way is looked for, so that no change after that is missed. May sleep.
+    pub(crate) fn of(vendors: &Vendors, file: &IoFile) -> Result<Self, Refusal> {
+        Ok(Self {
+            key: Key::of(file),
+            decided_by: Self::decider(vendors),
+            members: members_of(file)?,
+        })
+    }
+
+    fn decider(vendors: &Vendors) -> u64 {
+        u64::from(vendors.generation()) << 2 | params::p2pdma() as u64
+    }
+
+    /// Whether it is the same file, on the very same disk, and nothing has changed. May sleep.
+    fn still_holds(&self, vendors: &Vendors, file: &IoFile) -> bool {
+        self.key.is_some()
+            && self.key == Key::of(file)
+            && self.decided_by == Self::decider(vendors)
+            && self.members.iter().all(Membership::is_same)
+    }
+}
+
+struct Approval {
+    basis: Basis,
+    route: Route,
+    drive: Option<Address>,
 }
 
 impl Approved {
@@ -483,20 +511,11 @@ impl Approved {
         })
     }
 
-    /// What a decision depends on besides the file.
-    fn decider(vendors: &Vendors) -> u64 {
-        u64::from(vendors.generation()) << 2 | params::p2pdma() as u64
-    }
-
-    /// The way, if it is this file, on the very same disk, and nothing has changed. May sleep.
+    /// The way, if what it was found by still holds for this file. May sleep.
     pub(crate) fn covers(&self, vendors: &Vendors, file: &IoFile) -> Option<Route> {
-        let key = Key::of(file)?;
         let last = self.last.lock();
         let last = last.as_ref()?;
-        let same = last.key == key
-            && last.decided_by == Self::decider(vendors)
-            && last.members.iter().all(Membership::is_same);
-        same.then_some(last.route)
+        last.basis.still_holds(vendors, file).then_some(last.route)
     }
 
     /// The drive that the file is on, unless that is several, or may be. May sleep.
@@ -504,24 +523,15 @@ impl Approved {
         self.last.lock().as_ref()?.drive
     }
 
-    /// A way was found for this file, whose disks were made of `members` before. May sleep.
-    pub(crate) fn set(
-        &self,
-        vendors: &Vendors,
-        file: &IoFile,
-        route: Route,
-        members: KVec<Membership>,
-    ) {
-        let approval = Key::of(file).map(|key| Approval {
-            key,
-            decided_by: Self::decider(vendors),
+    /// A way was found for this file. May sleep.
+    pub(crate) fn set(&self, file: &IoFile, basis: Basis, route: Route) {
+        let drive = Disk::of_file(file).and_then(|disk| disk.pci_function());
+        let approval = Approval {
+            basis,
             route,
-            drive: Disk::of_file(file)
-                .and_then(|disk| disk.pci_function())
-                .map(|drive| drive.address()),
-            members,
-        });
-        *self.last.lock() = approval;
+            drive: drive.map(|drive| drive.address()),
+        };
+        *self.last.lock() = Some(approval);
     }
 
     /// The next request is to be looked at anew. May sleep.
@@ -530,9 +540,9 @@ impl Approved {
     }
 }
 
-/// What the disk of a file, and all disks that this is made of, are made of at this moment. To be
-/// asked for before the way is looked for. May sleep.
-pub(crate) fn members_of(file: &IoFile) -> Result<KVec<Membership>, Refusal> {
+/// What the disk of a file, and all disks that this is made of, are made of at this moment. May
+/// sleep.
+fn members_of(file: &IoFile) -> Result<KVec<Membership>, Refusal> {
     let mut memberships = KVec::new();
     let mut disks = KVec::new();
     if let Some(disk) = Disk::of_file(file) {
