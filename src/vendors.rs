@@ -22,8 +22,10 @@ use kernel::{
 use nvfs_kernel::{
     block::Disk,
     dma_ops::{
+        pairs,
         NotTaken,
         Nvme,
+        Offer,
         Pair,
         Plain,
         Registration,
@@ -46,24 +48,12 @@ enum Serves {
     FileSystem(u64),
 }
 
-/// A storage driver. The pairs are tried in order.
+/// A storage driver. The offers are made in order.
 struct Vendor {
     key: &'static str,
     version: &'static str,
-    pairs: &'static [(Pair, &'static Table<Buffer>)],
+    offers: &'static [Offer<Buffer>],
     serves: Serves,
-}
-
-macro_rules! pair {
-    ($register:literal, $unregister:literal, $table:expr) => {
-        (
-            Pair {
-                register: $register,
-                unregister: $unregister,
-            },
-            &$table,
-        )
-    };
 }
 
 const COUNT: usize = 11;
@@ -73,114 +63,70 @@ static VENDORS: [Vendor; COUNT] = [
     Vendor {
         key: "nvme",
         version: "(null)",
-        pairs: &[
-            pair!(
-                c"nvme_v2_register_nvfs_dma_ops",
-                c"nvme_v2_unregister_nvfs_dma_ops",
-                V2
-            ),
-            pair!(
-                c"nvme_v1_register_nvfs_dma_ops",
-                c"nvme_v1_unregister_nvfs_dma_ops",
-                V1_NVME
-            ),
+        offers: &[
+            Offer::new(&pairs::NVME_V2, &V2),
+            Offer::new(&pairs::NVME_V1, &V1_NVME),
         ],
         serves: Serves::Disks,
     },
     Vendor {
         key: "nvme_rdma",
         version: "(null)",
-        pairs: &[pair!(
-            c"nvme_rdma_v1_register_nvfs_dma_ops",
-            c"nvme_rdma_v1_unregister_nvfs_dma_ops",
-            V1_NVME
-        )],
+        offers: &[Offer::new(&pairs::NVME_RDMA, &V1_NVME)],
         serves: Serves::Disks,
     },
     Vendor {
         key: "sfxvdriver",
         version: "(null)",
-        pairs: &[pair!(
-            c"sfxv_v1_register_nvfs_dma_ops",
-            c"sfxv_v1_unregister_nvfs_dma_ops",
-            V1_NVME
-        )],
+        offers: &[Offer::new(&pairs::SFXV, &V1_NVME)],
         serves: Serves::Disks,
     },
     Vendor {
         key: "nvmeib_common",
         version: "(null)",
-        pairs: &[pair!(
-            c"nvmesh_v1_register_nvfs_dma_ops",
-            c"nvmesh_v1_unregister_nvfs_dma_ops",
-            V1_NVME
-        )],
+        offers: &[Offer::new(&pairs::NVMESH, &V1_NVME)],
         serves: Serves::Disks,
     },
     Vendor {
         key: "lnet",
         version: "(null)",
-        pairs: &[pair!(
-            c"lustre_v1_register_nvfs_dma_ops",
-            c"lustre_v1_unregister_nvfs_dma_ops",
-            V1_PLAIN
-        )],
+        offers: &[Offer::new(&pairs::LUSTRE, &V1_PLAIN)],
         serves: Serves::FileSystem(0x0bd0_0bd0),
     },
     Vendor {
         key: "beegfs",
         version: "(null)",
-        pairs: &[pair!(
-            c"beegfs_v1_register_nvfs_dma_ops",
-            c"beegfs_v1_unregister_nvfs_dma_ops",
-            V1_PLAIN
-        )],
+        offers: &[Offer::new(&pairs::BEEGFS, &V1_PLAIN)],
         serves: Serves::FileSystem(0x1983_0326),
     },
     Vendor {
         key: "wekafsio",
         version: "1",
-        pairs: &[],
+        offers: &[],
         serves: Serves::FileSystem(0x1031_1970),
     },
     Vendor {
         key: "mmfslinux",
         version: "(null)",
-        pairs: &[pair!(
-            c"ibm_scale_v1_register_nvfs_dma_ops",
-            c"ibm_scale_v1_unregister_nvfs_dma_ops",
-            V1_PLAIN
-        )],
+        offers: &[Offer::new(&pairs::IBM_SCALE, &V1_PLAIN)],
         serves: Serves::FileSystem(0x4750_4653),
     },
     Vendor {
         key: "rpcrdma",
         version: "(null)",
-        pairs: &[pair!(
-            c"rpcrdma_register_nvfs_dma_ops",
-            c"rpcrdma_unregister_nvfs_dma_ops",
-            V1_PLAIN
-        )],
+        offers: &[Offer::new(&pairs::RPCRDMA, &V1_PLAIN)],
         serves: Serves::FileSystem(0x6969),
     },
     Vendor {
         key: "scatefs",
         version: "(null)",
-        pairs: &[pair!(
-            c"scatefs_register_nvfs_dma_ops",
-            c"scatefs_unregister_nvfs_dma_ops",
-            V1_PLAIN
-        )],
+        offers: &[Offer::new(&pairs::SCATEFS, &V1_PLAIN)],
         serves: Serves::FileSystem(0x5354_4653),
     },
     Vendor {
         key: "scsi_mod",
         version: "0",
-        pairs: &[pair!(
-            c"scsi_v1_register_dma_scsi_ops",
-            c"scsi_v1_unregister_dma_scsi_ops",
-            V1_PLAIN
-        )],
+        offers: &[Offer::new(&pairs::SCSI, &V1_PLAIN)],
         serves: Serves::Disks,
     },
 ];
@@ -354,7 +300,7 @@ impl Vendors {
     pub(crate) fn show(&self, m: &SeqFile, nvme: bool) {
         let state = self.state.lock();
         for (index, (vendor, slot)) in VENDORS.iter().zip(&state.registered).enumerate() {
-            if slot.is_some() || vendor.pairs.is_empty() || (index == 0 && nvme) {
+            if slot.is_some() || vendor.offers.is_empty() || (index == 0 && nvme) {
                 seq_print!(m, "{}: {}\n", vendor.key, vendor.version);
             }
         }
@@ -376,15 +322,15 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hidden(pair) => {
-                f.write_fmt(fmt!("{} is not exported for GPL modules", pair.register))
+                f.write_fmt(fmt!("{} is not exported for GPL modules", pair.register()))
             }
             Self::Half(pair) => f.write_fmt(fmt!(
                 "one of {} and {} is missing",
-                pair.register,
-                pair.unregister
+                pair.register(),
+                pair.unregister()
             )),
             Self::Refused(pair, error) => {
-                f.write_fmt(fmt!("{} refuses with error {}", pair.register, error))
+                f.write_fmt(fmt!("{} refuses with error {}", pair.register(), error))
             }
         }
     }
@@ -402,8 +348,9 @@ enum Outcome {
 /// Offers our tables to one driver, the best first. May sleep.
 fn offer(vendor: &'static Vendor) -> (Option<Registration>, Option<Outcome>) {
     let mut why = None;
-    for (pair, table) in vendor.pairs {
-        match Registration::new(pair, table) {
+    for offer in vendor.offers {
+        let pair = offer.pair();
+        match Registration::new(offer) {
             Ok(registration) => return (Some(registration), Some(Outcome::Taken)),
             Err(NotTaken::Absent) => (),
             Err(NotTaken::Hidden) => why = why.or(Some(Failure::Hidden(pair))),

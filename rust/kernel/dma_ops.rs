@@ -37,6 +37,7 @@ use kernel::{
 
 mod iterator;
 mod list;
+pub mod pairs;
 mod request;
 mod shared;
 
@@ -45,6 +46,8 @@ pub use list::{
     Nvme,
     Plain, //
 };
+use pairs::Kind;
+pub use pairs::Pair;
 pub use shared::Shares;
 
 /// The most payload of one request, in bytes.
@@ -292,13 +295,32 @@ impl<T: Target> Table<T> {
     }
 }
 
-/// Where a storage driver takes a table, and where it gives it back: the names of two exports.
-#[derive(PartialEq, Eq)]
-pub struct Pair {
-    /// `int register(table)`.
-    pub register: &'static CStr,
-    /// `void unregister(void)`.
-    pub unregister: &'static CStr,
+/// A table, and a pair of exports to offer it to.
+///
+/// # Invariants
+///
+/// The table is of the kind that the pair takes.
+pub struct Offer<T: 'static> {
+    pair: &'static Pair,
+    table: &'static Table<T>,
+}
+
+impl<T: Target> Offer<T> {
+    /// For a `static`: whether the kinds match is then found out when it is compiled.
+    pub const fn new(pair: &'static Pair, table: &'static Table<T>) -> Self {
+        let matching = match table.raw {
+            Raw::V1(_) => matches!(pair.kind, Kind::V1),
+            Raw::V2(_) => matches!(pair.kind, Kind::V2),
+        };
+        assert!(matching, "the pair takes tables of another kind");
+        // INVARIANT: Just looked at.
+        Self { pair, table }
+    }
+
+    /// Who it is offered to.
+    pub fn pair(&self) -> &'static Pair {
+        self.pair
+    }
 }
 
 /// Why a table was not taken.
@@ -321,8 +343,9 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Offers `table` to the driver that exports `pair`. May sleep.
-    pub fn new<T: Target>(pair: &Pair, table: &'static Table<T>) -> Result<Self, NotTaken> {
+    /// Offers a table to the driver that has its pair of exports. May sleep.
+    pub fn new<T: Target>(offer: &Offer<T>) -> Result<Self, NotTaken> {
+        let Offer { pair, table } = offer;
         let register = Symbol::get(pair.register);
         let unregister = Symbol::get(pair.unregister);
         let (register, unregister) = match (register, unregister) {
@@ -331,13 +354,14 @@ impl Registration {
             (None, None) => return Err(NotTaken::Absent),
             _ => return Err(NotTaken::Half),
         };
-        // SAFETY: The exports of these names have this type.
+        // SAFETY: By the type invariant of `Pair` the export has this type.
         let function = unsafe {
             core::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> c_int>(
                 register.address(),
             )
         };
-        // SAFETY: The table stays for ever, and is of the kind that the pair takes.
+        // SAFETY: The table stays for ever, and by the type invariant of `Offer` it is of the kind that
+        // the pair takes.
         let error = unsafe { function(table.as_ptr()) };
         if error != 0 {
             return Err(NotTaken::Refused(Error::from_errno(
@@ -358,7 +382,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: The export of this name has this type.
+        // SAFETY: By the type invariant of `Pair` the export has this type.
         let function = unsafe {
             core::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn()>(
                 self.unregister.address(),
