@@ -38,8 +38,7 @@ use crate::{
 use kernel::{
     mm::virt::{
         flags,
-        VmaNew,
-        VmaRef, //
+        VmaNew, //
     },
     page::PAGE_SIZE,
     prelude::*,
@@ -76,7 +75,10 @@ use nvfs_kernel::{
         self,
         Fault, //
     },
-    vma, //
+    vma::{
+        self,
+        Faulting, //
+    }, //
 };
 use state::{
     Refused,
@@ -228,7 +230,7 @@ struct Mapping {
 }
 
 impl vma::Mapped for Mapping {
-    fn fault(&self, vma: &VmaRef, index: usize) -> Result<Fault> {
+    fn fault(&self, vma: Faulting<'_>, index: usize) -> Result<Fault> {
         self.buffer.shadow.fault(&SHADOWS, &self.buffer, vma, index)
     }
 }

@@ -95,7 +95,7 @@ impl Reaper {
 pub struct Handle(Arc<Inner>);
 
 impl Reaper {
-    /// For those who make objects. To be used only while the reaper lives.
+    /// For those who make objects. After the reaper there are none.
     pub fn handle(&self) -> Handle {
         Handle(self.inner.clone())
     }
@@ -142,7 +142,8 @@ unsafe impl<T: Send + Sync> Send for Reaped<T> {}
 unsafe impl<T: Send + Sync> Sync for Reaped<T> {}
 
 impl<T: Send + Sync + 'static> Reaped<T> {
-    /// Makes an object, with one reference. May sleep. Fails with `ENOMEM`, or as `data` does.
+    /// Makes an object, with one reference. May sleep. Fails with `ENOMEM`, or as `data` does; with
+    /// `ENODEV` when the reaper is gone.
     pub fn new<E>(reaper: &Handle, data: impl PinInit<T, E>) -> Result<ARef<Self>>
     where
         Error: From<E>,
@@ -158,7 +159,9 @@ impl<T: Send + Sync + 'static> Reaped<T> {
             }? Error),
             GFP_CHARGED,
         )?;
-        reaper.0.live.inc();
+        if !inc_not_zero(&reaper.0.live) {
+            return Err(ENODEV);
+        }
         // SAFETY: The object is not moved: it is only freed, through a pinned box again.
         let object = unsafe { Pin::into_inner_unchecked(boxed) };
         // INVARIANT: In its box, with one reference, which becomes the `ARef`'s.
@@ -192,18 +195,9 @@ impl<T: Send + Sync + 'static> Reaped<T> {
     /// `this` was an object when the current RCU read-side critical section began.
     pub(crate) unsafe fn try_get(this: NonNull<Self>) -> Option<ARef<Self>> {
         // SAFETY: By the type invariants the count is readable.
-        let refs = unsafe { (*this.as_ptr()).refs.as_atomic() };
-        let mut old = refs.load(Relaxed);
-        loop {
-            if old <= 0 || old == i32::MAX {
-                return None;
-            }
-            match refs.cmpxchg(old, old + 1, Acquire) {
-                // SAFETY: The reference was just taken.
-                Ok(_) => return Some(unsafe { ARef::from_raw(this) }),
-                Err(now) => old = now,
-            }
-        }
+        let taken = inc_not_zero(unsafe { &(*this.as_ptr()).refs });
+        // SAFETY: The reference was just taken.
+        taken.then(|| unsafe { ARef::from_raw(this) })
     }
 
     /// Has [`Deferred::deferred`] called with the reference. Callable in any context. Gives the
@@ -235,6 +229,19 @@ impl<T: Send + Sync + 'static> Reaped<T> {
             )
         };
     }
+}
+
+/// One more, unless there is none, or no room for it.
+fn inc_not_zero(count: &Refcount) -> bool {
+    let count = count.as_atomic();
+    let mut old = count.load(Relaxed);
+    while old > 0 && old != i32::MAX {
+        match count.cmpxchg(old, old + 1, Acquire) {
+            Ok(_) => return true,
+            Err(now) => old = now,
+        }
+    }
+    false
 }
 
 /// What an object puts off until sleeping is legal.
@@ -398,6 +405,15 @@ mod tests {
         assert!(found);
         assert!(!found_again);
         assert_eq!(DROPPED.load(Relaxed), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_made_after_the_reaper() -> Result {
+        let reaper = Reaper::new(c"kunit")?;
+        let handle = reaper.handle();
+        drop(reaper);
+        assert!(matches!(Reaped::new(&handle, Probe), Err(e) if e == ENODEV));
         Ok(())
     }
 

@@ -16,7 +16,8 @@
 use crate::{
     bindings,
     extents::locate,
-    reaper::Reaped, //
+    reaper::Reaped,
+    vma::Faulting, //
 };
 use core::{
     marker::PhantomData,
@@ -35,10 +36,7 @@ use kernel::{
     alloc::Flags,
     current,
     error::from_err_ptr,
-    mm::{
-        virt::VmaRef,
-        MmWithUser, //
-    },
+    mm::MmWithUser,
     page::PAGE_SIZE,
     prelude::*,
     sync::{
@@ -171,7 +169,8 @@ impl<T: Send + Sync + 'static> Space<T> {
     }
 }
 
-/// A [`Space`] that is in use. Dropping it takes the mark away.
+/// A [`Space`] that is in use. Dropping it takes the mark away, unless pages with it are left: then the
+/// kernel warns, and it stays.
 ///
 /// # Invariants
 ///
@@ -191,12 +190,13 @@ impl<T> Drop for Opened<T> {
         // SAFETY: By the type invariant.
         let mark = unsafe { (*self.file.as_ptr()).f_mapping };
         // One that found the mark taken must leave it.
-        let _ = self.space.mark.compare_exchange(
-            mark,
-            null_mut(),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
+        if self.space.mark.load(Ordering::Relaxed) == mark {
+            // Pages that are left name the mark: it stays as long as they do, for ever.
+            if kernel::warn_on!(self.space.folios.load(Ordering::Relaxed) != 0) {
+                return;
+            }
+            self.space.mark.store(null_mut(), Ordering::Relaxed);
+        }
         // SAFETY: By the type invariant. At once, as the file's operations are in this module.
         unsafe { bindings::__fput_sync(self.file.as_ptr()) }
     }
@@ -484,10 +484,16 @@ impl Pages {
         Ok(at)
     }
 
+    /// Whether these pages are a part of `owner`, and go when it goes.
+    fn are_part_of<T>(&self, owner: &Reaped<T>) -> bool {
+        let (part, whole) = (core::ptr::from_ref(self), core::ptr::from_ref(owner));
+        part.addr().wrapping_sub(whole.addr()) < size_of::<Reaped<T>>()
+    }
+
     /// The `len` bytes from byte `at` on, for a transfer; `owner` is the object that these pages are a
     /// part of. May sleep. Costs the logarithm of the number of pieces, but for the first time.
     ///
-    /// Errors: `EFAULT` past the end, `ENOMEM`.
+    /// Errors: `EFAULT` past the end or for another owner, `ENOMEM`.
     pub fn lend<T: Send + Sync + 'static>(
         &self,
         space: &'static Space<T>,
@@ -496,7 +502,7 @@ impl Pages {
         len: usize,
     ) -> Result<Lent> {
         let end = at.checked_add(len).ok_or(EFAULT)?;
-        if end > self.len * PAGE_SIZE {
+        if end > self.len * PAGE_SIZE || !self.are_part_of(owner) {
             return Err(EFAULT);
         }
         let mut made = self.made.lock();
@@ -517,25 +523,27 @@ impl Pages {
         lent
     }
 
-    /// Handles a fault at page `index` of `vma`, which shows these pages from its start. `owner` is
+    /// Handles a fault at page `index` of a mapping that shows these pages from its start. `owner` is
     /// the object that these pages are a part of. May sleep.
     ///
-    /// Errors: `EFAULT` past the end, `ENOMEM`.
+    /// Errors: `EFAULT` past the end or for another owner, `ENOMEM`.
     pub fn fault<T: Send + Sync + 'static>(
         &self,
         space: &'static Space<T>,
         owner: &Reaped<T>,
-        vma: &VmaRef,
+        vma: Faulting<'_>,
         index: usize,
     ) -> Result<Fault> {
-        if index >= self.len {
+        let vma = vma.vma();
+        if index >= self.len || !self.are_part_of(owner) {
             return Err(EFAULT);
         }
         let mut made = self.made.lock();
         let at = self.find_or_make(&mut made.pieces, space, owner, Some(vma.mm()), index)?;
         let piece = made.pieces.get(at).ok_or(EFAULT)?;
         let folio = piece.folio.raw.as_ptr();
-        // SAFETY: The folio is ours; the VMA is locked and shows `len` pages.
+        // SAFETY: The folio is ours; the VMA is locked, was made to show single pages, and the kernel
+        // checks that the folio's place is inside.
         let inserted = unsafe {
             bindings::nvfs_helper_shadow_insert(
                 vma.as_ptr(),

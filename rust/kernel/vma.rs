@@ -29,7 +29,21 @@ pub trait Mapped: Send + Sync + Sized + 'static {
     /// Handles a fault at `index` pages from the mapping's start. May sleep; runs under the
     /// process's mmap lock or the VMA's own. An error is SIGBUS, or `EFAULT` to who touches it from
     /// the kernel; `ENOMEM` is `ENOMEM` to who pins it.
-    fn fault(&self, vma: &VmaRef, index: usize) -> Result<Fault>;
+    fn fault(&self, vma: Faulting<'_>, index: usize) -> Result<Fault>;
+}
+
+/// The VMA in which there is a fault.
+///
+/// # Invariants
+///
+/// It was made by [`Table::install`], and is locked.
+pub struct Faulting<'a>(&'a VmaRef);
+
+impl<'a> Faulting<'a> {
+    /// The VMA.
+    pub(crate) fn vma(&self) -> &'a VmaRef {
+        self.0
+    }
 }
 
 /// The callbacks of the VMAs that show a `T`.
@@ -167,8 +181,10 @@ unsafe extern "C" fn fault<T: Mapped>(vmf: *mut bindings::vm_fault) -> bindings:
     let by_user = unsafe { (*vmf).flags } & bindings::fault_flag_FAULT_FLAG_USER != 0;
     // SAFETY: The VMA is locked and holds a reference.
     let data = unsafe { Arc::<T>::borrow((*vma).vm_private_data) };
+    // INVARIANT: By the safety requirements.
+    //
     // SAFETY: As above.
-    let vma = unsafe { VmaRef::from_raw(vma) };
+    let vma = Faulting(unsafe { VmaRef::from_raw(vma) });
     match data.fault(vma, index) {
         Ok(Fault::Done) => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
         Ok(Fault::Page(page)) => {

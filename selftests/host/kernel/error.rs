@@ -27,6 +27,7 @@ pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 pub const EINTR: Error = Error(-4);
 pub const EIO: Error = Error(-5);
 pub const ENOMEM: Error = Error(-12);
+pub const ENODEV: Error = Error(-19);
 pub const EFAULT: Error = Error(-14);
 pub const EBUSY: Error = Error(-16);
 pub const EINVAL: Error = Error(-22);

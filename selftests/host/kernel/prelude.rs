@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 pub use crate::{
-    error::{Error, Result, EBUSY, EFAULT, EINTR, EINVAL, EIO, ENOMEM, EOVERFLOW},
+    error::{Error, Result, EBUSY, EFAULT, EINTR, EINVAL, EIO, ENODEV, ENOMEM, EOVERFLOW},
     init::{InPlaceInit, PinInit},
     pin_init, try_pin_init,
 };
