@@ -96,7 +96,7 @@ impl kernel::Module for NvidiaFs {
         let registration = chardev::Registration::new(
             c"nvidia-fs",
             c"nvidia-fs-class",
-            c"nvidia-fs%u",
+            c"nvidia-fs",
             nodes,
             driver.clone(),
         )?;

@@ -60,10 +60,9 @@ pub struct Registration<T: Operations> {
 
 impl<T: Operations> Registration<T> {
     /// Registers `count` minors under the name `name` in `/proc/devices`, makes the class `class`
-    /// and the nodes `NAME0`, `NAME1` .. with mode 0666.
+    /// and the nodes, whose names are `node` and a number, with mode 0666.
     ///
-    /// `node` is the format of a node's name, with one `%u`. May sleep. Fails with the errno of
-    /// the first step that failed; what was made is undone.
+    /// May sleep. Fails with the errno of the first step that failed; what was made is undone.
     ///
     /// From the moment when this succeeds nodes can be opened, also before the module's `init` has
     /// returned, which must not fail any more then: the open file's module would go. Until then
@@ -226,7 +225,7 @@ unsafe impl Send for Nodes {}
 unsafe impl Sync for Nodes {}
 
 impl Nodes {
-    fn new(class: &Class, region: &Region, format: &'static CStr) -> Result<Self> {
+    fn new(class: &Class, region: &Region, name: &'static CStr) -> Result<Self> {
         // INVARIANT: No device yet; `Registration` drops the nodes before the class.
         let mut nodes = Self {
             class: class.0,
@@ -235,15 +234,16 @@ impl Nodes {
         };
         while nodes.count < region.count {
             let number = nodes.count;
-            // SAFETY: The class is live; the number is in our region; the format takes one
-            // unsigned integer.
+            // SAFETY: The class is live; the number is in our region; the format takes a C string
+            // and an unsigned integer.
             from_err_ptr(unsafe {
                 bindings::device_create(
                     nodes.class.as_ptr(),
                     null_mut(),
                     nodes.first + number,
                     null_mut(),
-                    format.as_char_ptr(),
+                    c"%s%u".as_char_ptr(),
+                    name.as_char_ptr(),
                     number,
                 )
             })?;

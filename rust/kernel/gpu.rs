@@ -153,7 +153,7 @@ struct Inner<O> {
     callbacks_over: Event,
 }
 
-// SAFETY: The table is only used under the lock.
+// SAFETY: The table is used under the lock, or by `users`, for whom a free callback waits.
 unsafe impl<O: Owner> Send for Inner<O> {}
 // SAFETY: As above.
 unsafe impl<O: Owner> Sync for Inner<O> {}

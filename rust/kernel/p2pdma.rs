@@ -253,6 +253,10 @@ impl Memory {
     pub fn new(function: &Function, bar: &Bar, extents: &[Extent]) -> Result<Self, Unusable> {
         check_architecture()?;
         let locked = lock(function)?;
+        // It may have got another size, or never was this function's.
+        if function.bar(bar.index) != Some(*bar) {
+            return Err(Unusable::Malformed);
+        }
         if let Some(memory) = Self::existing(bar, extents)? {
             return Ok(memory);
         }

@@ -37,7 +37,14 @@ impl Uint {
     }
 }
 
+/// No word of a [`Choice`] has so many bytes. The kernel lends a page to show it in.
+const MAX_WORD: usize = 64;
+
 /// A parameter that is one of a few words.
+///
+/// # Invariants
+///
+/// Each of `words` has less than `MAX_WORD` bytes.
 pub struct Choice {
     value: Atomic<u32>,
     words: &'static [&'static CStr],
@@ -47,6 +54,13 @@ impl Choice {
     /// For the `static` that [`choice_param!`](crate::choice_param) makes.
     #[doc(hidden)]
     pub const fn new(words: &'static [&'static CStr]) -> Self {
+        let mut rest = words;
+        while let [word, more @ ..] = rest {
+            // Evaluated when it is compiled.
+            assert!(word.count_bytes() < MAX_WORD);
+            rest = more;
+        }
+        // INVARIANT: Each was looked at.
         Self {
             value: Atomic::new(0),
             words,
@@ -113,7 +127,7 @@ unsafe extern "C" fn get_choice(
         return EINVAL.to_errno();
     };
     let bytes = word.to_bytes();
-    // SAFETY: The words are short, and the buffer has a page.
+    // SAFETY: By the type invariant it is short, and the buffer has a page.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len()) };
     // SAFETY: As above.
     unsafe { *buffer.add(bytes.len()) = b'\n' };

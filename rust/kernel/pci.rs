@@ -105,7 +105,7 @@ impl fmt::Display for Address {
 }
 
 /// A memory BAR that has been given addresses.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bar {
     /// Number, 0 to 5.
     pub index: u32,
