@@ -115,3 +115,40 @@ pub fn publish() {
     // SAFETY: A barrier has no preconditions.
     unsafe { bindings::nvfs_helper_wmb() }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::macros::kunit_tests(nvfs_pin)]
+mod tests {
+    use super::*;
+    use core::mem::ManuallyDrop;
+    use kernel::page::Page;
+
+    const LEN: usize = 64;
+    const START: usize = 2 * LEN;
+
+    #[test]
+    fn nothing_is_stored_outside() -> Result {
+        let page = Page::alloc_page(GFP_KERNEL | __GFP_ZERO)?;
+        let raw = NonNull::new(page.as_ptr().cast()).ok_or(EINVAL)?;
+        // SAFETY: On a 64-bit kernel every page has an address.
+        let base = unsafe { bindings::nvfs_helper_page_address(raw.as_ptr()) };
+        let start = NonNull::new(base.cast::<u8>().wrapping_add(START)).ok_or(EINVAL)?;
+        // INVARIANT: The page is ours; nobody pinned it, and so nobody may drop this.
+        let memory = ManuallyDrop::new(PinnedUser::<LEN> { page: raw, start });
+        for distance in 0..2 * PAGE_SIZE {
+            for offset in [distance, usize::MAX - distance] {
+                memory.store(offset, u64::MAX);
+                memory.store(offset, u32::MAX);
+                memory.store(offset, u16::MAX);
+            }
+        }
+        for at in 0..PAGE_SIZE {
+            let mut byte = 0u8;
+            // SAFETY: There is room for one byte, and nobody else uses the page.
+            unsafe { page.read_raw(&mut byte, at, 1)? };
+            let inside = (START..START + LEN).contains(&at);
+            assert_eq!(byte, if inside { 0xff } else { 0 });
+        }
+        Ok(())
+    }
+}

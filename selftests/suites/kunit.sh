@@ -10,7 +10,7 @@ awk '$1 == "#" && $2 == "Subtest:" { suite = $3 }
 while read -r verdict text; do
 	"$verdict" "$text"
 done < /tmp/results
-for suite in completion extents percpu published reaper shadow; do
+for suite in completion extents percpu pin published reaper shadow; do
 	check "all of nvfs_$suite passed" grep -q "^ok [0-9]* nvfs_$suite\$" /tmp/ktap
 done
 [ $failed = 0 ] || sed 's/^/# /' /tmp/ktap
