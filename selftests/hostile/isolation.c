@@ -86,6 +86,119 @@ static bool all_are(const void *memory, uint8_t byte, size_t size)
 	return true;
 }
 
+/* any_of: whether one of SIZE bytes' words is of that pattern. */
+static bool any_of(const char *memory, uint64_t seed)
+{
+	const uint64_t *word = (const uint64_t *)memory;
+	size_t i, words = SIZE / sizeof(*word);
+
+	for (i = 0; i < words; i++)
+		if (word[i] - pattern_word(seed, 0) < words)
+			return true;
+	return false;
+}
+
+/* ---- a process's memory, through other doors ---- */
+
+struct door {
+	pid_t target;
+	char *address;
+};
+
+/* EPERM or EACCES by all doors. */
+static int doors_closed(void *arg)
+{
+	struct door *door = arg;
+	char name[64], data[8];
+	struct iovec mine = { data, 8 }, theirs = { door->address, 8 };
+
+	snprintf(name, sizeof(name), "/proc/%d/mem", door->target);
+	if (open(name, O_RDWR) >= 0 || errno != EACCES)
+		return 1;
+	if (process_vm_readv(getpid(), &mine, 1, &mine, 1, 0) != 8)
+		return 2;
+	if (process_vm_readv(door->target, &mine, 1, &theirs, 1, 0) >= 0 || errno != EPERM)
+		return 3;
+	if (process_vm_writev(door->target, &mine, 1, &theirs, 1, 0) >= 0 || errno != EPERM)
+		return 4;
+	return ptrace(PTRACE_ATTACH, door->target, 0, 0) >= 0 || errno != EPERM ? 5 : 0;
+}
+
+/* Root sees by all doors what the process itself sees: 0xa5, and nothing when it is unmapped. */
+static int doors_show(void *arg)
+{
+	struct door *door = arg;
+	char name[64], data[64] = { 0 };
+	struct iovec mine = { data, 64 }, theirs = { door->address, 64 };
+	int status, mem;
+	long word;
+
+	snprintf(name, sizeof(name), "/proc/%d/mem", door->target);
+	mem = open(name, O_RDWR);
+	if (mem < 0 || pread(mem, data, 64, (uintptr_t)door->address) != 64 ||
+	    !all_are(data, 0xa5, 64))
+		return 1;
+	memset(data, 0, 64);
+	if (process_vm_readv(door->target, &mine, 1, &theirs, 1, 0) != 64 ||
+	    !all_are(data, 0xa5, 64))
+		return 2;
+	if (ptrace(PTRACE_ATTACH, door->target, 0, 0) || waitpid(door->target, &status, 0) < 0)
+		return 3;
+	errno = 0;
+	word = ptrace(PTRACE_PEEKDATA, door->target, door->address, 0);
+	if (errno || !all_are(&word, 0xa5, sizeof(word)))
+		return 4;
+	if (ptrace(PTRACE_POKEDATA, door->target, door->address, word) ||
+	    ptrace(PTRACE_DETACH, door->target, 0, 0))
+		return 5;
+	return 0;
+}
+
+static int doors_gone(void *arg)
+{
+	struct door *door = arg;
+	char name[64], data[64];
+	struct iovec mine = { data, 64 }, theirs = { door->address, 64 };
+	int mem;
+
+	snprintf(name, sizeof(name), "/proc/%d/mem", door->target);
+	mem = open(name, O_RDWR);
+	if (mem < 0 || pread(mem, data, 64, (uintptr_t)door->address) >= 0 || errno != EIO)
+		return 1;
+	return process_vm_readv(door->target, &mine, 1, &theirs, 1, 0) >= 0 || errno != EFAULT;
+}
+
+/* Whether root finds nothing of SECRET in it, by all doors. */
+static int doors_show_no_secret(void *arg)
+{
+	static char data[SIZE];
+	struct door *door = arg;
+	struct iovec mine = { data, SIZE }, theirs = { door->address, SIZE };
+	char name[64];
+	size_t at;
+	int mem;
+
+	snprintf(name, sizeof(name), "/proc/%d/mem", door->target);
+	mem = open(name, O_RDWR);
+	if (mem < 0 || pread(mem, data, SIZE, (uintptr_t)door->address) != (ssize_t)SIZE ||
+	    any_of(data, SECRET))
+		return 1;
+	if (process_vm_readv(door->target, &mine, 1, &theirs, 1, 0) != (ssize_t)SIZE ||
+	    any_of(data, SECRET))
+		return 2;
+	if (ptrace(PTRACE_ATTACH, door->target, 0, 0) || waitpid(door->target, NULL, 0) < 0)
+		return 3;
+	for (at = 0; at < SIZE; at += PAGE) {
+		errno = 0;
+		*(long *)(data + at) = ptrace(PTRACE_PEEKDATA, door->target, door->address + at, 0);
+		if (errno)
+			return 4;
+	}
+	if (ptrace(PTRACE_DETACH, door->target, 0, 0))
+		return 5;
+	return any_of(data, SECRET) ? 6 : 0;
+}
+
 /* ---- GPU memory that has another owner now ---- */
 
 /* Shared with the owner. */
@@ -193,21 +306,10 @@ static int dead_in_child(void *arg)
 		 nvfs_write(&u->buf, fd, 0, SIZE, 0) == -EINVAL);
 }
 
-/* any_of: whether one of SIZE bytes' words is of that pattern. */
-static bool any_of(const char *memory, uint64_t seed)
-{
-	const uint64_t *word = (const uint64_t *)memory;
-	size_t i, words = SIZE / sizeof(*word);
-
-	for (i = 0; i < words; i++)
-		if (word[i] - pattern_word(seed, 0) < words)
-			return true;
-	return false;
-}
-
 static void freed_memory(int fd)
 {
 	static char before[SIZE], after[SIZE];
+	struct door door = { .target = getpid() };
 	uint64_t at, run;
 	struct next *next;
 	struct user u;
@@ -225,6 +327,10 @@ static void freed_memory(int fd)
 	tap_is(in_child(0, dead_in_child, &u), 0, "READ and WRITE in a forked child");
 	tap_ok(by_callback ? !any_of(u.buf.shadow, SECRET) : all_are(u.buf.shadow, 0, SIZE),
 	       "the shadow buffer shows nothing of it");
+	door.address = u.buf.shadow;
+	tap_is(in_child(NOBODY, doors_closed, &door), 0,
+	       "/proc/PID/mem, process_vm_readv, ptrace: closed to another user");
+	tap_is(in_child(0, doors_show_no_secret, &door), 0, "and they show root nothing of it");
 	tap_ok(next_end(next) && next->unharmed, "the other process finds its own bytes");
 	tap_ok(pread(fd, after, SIZE, 0) == (ssize_t)SIZE && !memcmp(before, after, SIZE),
 	       "and the file has none of them");
@@ -349,75 +455,7 @@ static void other_process(int fd)
 	user_end(&u);
 }
 
-/* ---- the shadow buffer, through other doors ---- */
-
-struct door {
-	pid_t target;
-	char *address;
-};
-
-/* EPERM or EACCES by all doors. */
-static int doors_closed(void *arg)
-{
-	struct door *door = arg;
-	char name[64], data[8];
-	struct iovec mine = { data, 8 }, theirs = { door->address, 8 };
-
-	snprintf(name, sizeof(name), "/proc/%d/mem", door->target);
-	if (open(name, O_RDWR) >= 0 || errno != EACCES)
-		return 1;
-	if (process_vm_readv(getpid(), &mine, 1, &mine, 1, 0) != 8)
-		return 2;
-	if (process_vm_readv(door->target, &mine, 1, &theirs, 1, 0) >= 0 || errno != EPERM)
-		return 3;
-	if (process_vm_writev(door->target, &mine, 1, &theirs, 1, 0) >= 0 || errno != EPERM)
-		return 4;
-	return ptrace(PTRACE_ATTACH, door->target, 0, 0) >= 0 || errno != EPERM ? 5 : 0;
-}
-
-/* Root sees by all doors what the process itself sees: 0xa5, and nothing when it is unmapped. */
-static int doors_show(void *arg)
-{
-	struct door *door = arg;
-	char name[64], data[64] = { 0 };
-	struct iovec mine = { data, 64 }, theirs = { door->address, 64 };
-	int status, mem;
-	long word;
-
-	snprintf(name, sizeof(name), "/proc/%d/mem", door->target);
-	mem = open(name, O_RDWR);
-	if (mem < 0 || pread(mem, data, 64, (uintptr_t)door->address) != 64 ||
-	    !all_are(data, 0xa5, 64))
-		return 1;
-	memset(data, 0, 64);
-	if (process_vm_readv(door->target, &mine, 1, &theirs, 1, 0) != 64 ||
-	    !all_are(data, 0xa5, 64))
-		return 2;
-	if (ptrace(PTRACE_ATTACH, door->target, 0, 0) || waitpid(door->target, &status, 0) < 0)
-		return 3;
-	errno = 0;
-	word = ptrace(PTRACE_PEEKDATA, door->target, door->address, 0);
-	if (errno || !all_are(&word, 0xa5, sizeof(word)))
-		return 4;
-	if (ptrace(PTRACE_POKEDATA, door->target, door->address, word) ||
-	    ptrace(PTRACE_DETACH, door->target, 0, 0))
-		return 5;
-	return 0;
-}
-
-static int doors_gone(void *arg)
-{
-	struct door *door = arg;
-	char name[64], data[64];
-	struct iovec mine = { data, 64 }, theirs = { door->address, 64 };
-	int mem;
-
-	snprintf(name, sizeof(name), "/proc/%d/mem", door->target);
-	mem = open(name, O_RDWR);
-	if (mem < 0 || pread(mem, data, 64, (uintptr_t)door->address) >= 0 || errno != EIO)
-		return 1;
-	return process_vm_readv(door->target, &mine, 1, &theirs, 1, 0) >= 0 || errno != EFAULT;
-}
+/* ---- a live shadow buffer, through other doors ---- */
 
 static void doors(int fd)
 {
