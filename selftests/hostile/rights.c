@@ -122,6 +122,18 @@ static void read_is(const char *what, int fd, ssize_t want)
 		tap_ok(!gpu_check(&gpu, va, SIZE, 3, &bad) && bad < 0, "%s: nothing came", what);
 }
 
+static ssize_t read_allowed(int fd, bool async)
+{
+	union nvfs_ioctl_arg arg = nvfs_io_arg(&buf, fd, 0, SIZE, 0);
+	ssize_t ret;
+
+	arg.io.flags |= NVFS_IO_ALLOWREADS;
+	if (!async)
+		return nvfs_request(buf.node, NVFS_IOCTL_READ, &arg);
+	ret = nvfs_submit(&buf, NVFS_IOCTL_READ, fd, 0, SIZE, 0);
+	return ret < 0 ? ret : nvfs_wait(&buf);
+}
+
 static int set_flags(int fd, unsigned int set)
 {
 	unsigned int flags;
@@ -391,6 +403,23 @@ static void watched(void)
 	pthread_join(thread, NULL);
 	close(fan);
 	close(fd);
+
+	/* A descriptor for writing reads by a new open, for which a watcher is asked. */
+	make("judged");
+	fd = open(path, O_WRONLY | O_DIRECT);
+	watch(FAN_CLASS_CONTENT, FAN_OPEN_PERM);
+	if (pthread_create(&thread, NULL, deny, NULL))
+		tap_bail("no thread");
+	gpu_fill(&gpu, va, SIZE, 3);
+	tap_is(read_allowed(fd, false), -EBADF, "a file whose watcher denies to open it: allowreads");
+	tap_is(read_allowed(fd, true), -EBADF, "also async");
+	tap_ok(!gpu_check(&gpu, va, SIZE, 3, &bad) && bad < 0, "nothing came");
+	fanotify_mark(fan, FAN_MARK_FLUSH, 0, AT_FDCWD, NULL);
+	tap_is(read_allowed(fd, false), SIZE, "and without the watcher");
+	pthread_cancel(thread);
+	pthread_join(thread, NULL);
+	close(fan);
+	close(fd);
 }
 
 /*
@@ -543,18 +572,6 @@ static int in_child(int (*f)(void), uid_t id)
 static int as_nobody(int (*f)(void))
 {
 	return in_child(f, NOBODY);
-}
-
-static ssize_t read_allowed(int fd, bool async)
-{
-	union nvfs_ioctl_arg arg = nvfs_io_arg(&buf, fd, 0, SIZE, 0);
-	ssize_t ret;
-
-	arg.io.flags |= NVFS_IO_ALLOWREADS;
-	if (!async)
-		return nvfs_request(buf.node, NVFS_IOCTL_READ, &arg);
-	ret = nvfs_submit(&buf, NVFS_IOCTL_READ, fd, 0, SIZE, 0);
-	return ret < 0 ? ret : nvfs_wait(&buf);
 }
 
 /* A file that may be written by all and be read by its owner. */
