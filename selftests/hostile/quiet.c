@@ -439,6 +439,8 @@ int main(int argc, char **argv)
 	    nvfs_shadow(&unmapped, node, MIB))
 		tap_bail("no buffers");
 	fcntl(memory, F_SETFL, O_DIRECT);
+	tap_is(out_of_reach(), access("/sys/kernel/debug/nvme_hook", F_OK) ? -EREMOTEIO : -EIO,
+	       "READ from a drive out of reach");
 	calls();
 	reads();
 	addresses();
