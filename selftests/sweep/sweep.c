@@ -50,7 +50,7 @@ static struct nvfs_ioctl_io entries[BUFFERS];
 static uint64_t seed;		/* of the file's pattern */
 static char *host;		/* IO bytes */
 
-/* What may come out of it besides success; 0 ends the list. */
+/* `allowed`: what may come out of it besides success; 0 ends the list. */
 struct op {
 	const char *name;
 	void (*prepare)(void);
@@ -187,6 +187,8 @@ static void sweep(const struct op *op, unsigned int rounds)
 	for (i = 0; i < rounds && !bad; i++)
 		bad = sweep_once(op, &failures, &points);
 	tap_ok(!bad, "%s: each point", op->name);
+	if (op->allowed[0])
+		tap_ok(failures, "%s: some make it fail", op->name);
 	tap_diag("%s: %u points, %u failures, %u rounds, %.1f s", op->name, points, failures, i,
 		 nvfs_seconds() - start);
 }
@@ -602,7 +604,7 @@ static const struct op maps[] = {
 	  { ENOMEM } },
 	{ "MAP", prepare_map, run_map, NULL, right_map, unregister_all,
 	  { ENOMEM, EFAULT, EINVAL } },
-	{ "munmap", prepare_unmap, run_unmap, NULL, NULL, unregister_all, { ENOMEM } },
+	{ "munmap", prepare_unmap, run_unmap, NULL, NULL, unregister_all, { 0 } },
 };
 
 /* While nobody has a node open: the storage drivers are offered our tables, and the last close takes them. */
