@@ -12,7 +12,7 @@ tap removal lost /mnt/xfs/file "/sys/bus/pci/devices/$PCI_XFS"
 tap removal unplug "$NVME_MD1" md1
 tap removal unplug /mnt/xfs/file xfs
 umount -l /mnt/xfs
-tap removal gpu /mnt/far/file gpu1
+! may_unplug_gpu || tap removal gpu /mnt/far/file gpu1
 # Pins hold a GPU by its P2PDMA pages.
 [ "$WAY" = callback ] || tap removal gpu-held /mnt/ext4/file gpu0
 check "2.6: unload" unload_modules

@@ -57,15 +57,28 @@ no_leaks() {
 	[ ! -s /tmp/leaks ] || { sed 's/^/# /' /tmp/leaks | head -n 60; return 1; }
 }
 
+# detectors_on: those that turn themselves off at their first report, or without memory, still look.
+detectors_on() {
+	grep -q '^ *debug_locks: *1$' /proc/lockdep_stats || { echo "# lockdep is off"; return 1; }
+	grep -q dma_debug=off /proc/cmdline || grep -q N /sys/kernel/debug/dma-api/disabled ||
+		{ echo "# DMA debugging is off"; return 1; }
+}
+
 # finish: the last line of every suite.
 finish() {
 	plan
 	if [ "$TB_FLAVOUR" = debug ]; then
 		check "kmemleak finds nothing" no_leaks
+		check "the other detectors are still on" detectors_on
 		plan
 	fi
 	exit $((failed > 0))
 }
+
+# may_unplug_gpu: where that is no report. The kernel's own pciehp takes pci_rescan_remove_lock and its
+# reset_lock in both orders, which lockdep would report, and then be off; without prove_locking the
+# other detectors look.
+may_unplug_gpu() { ! grep -q 1 /sys/module/lockdep/parameters/prove_locking 2> /dev/null; }
 
 mount_ext4() { mount -t ext4 "$NVME_EXT4" /mnt/ext4; }
 mount_xfs() { mount -t xfs "$NVME_XFS" /mnt/xfs; }
