@@ -463,25 +463,41 @@ fn a_pin_ends_after_its_callbacks() {
     });
 }
 
-/// A thread submits while another one unmaps the buffer. The module goes after both.
-#[test]
-fn submission_against_munmap() {
+/// A thread submits while this one calls `meanwhile` and unmaps the buffer. The module goes after
+/// both. The process is told the end of what was not refused.
+fn submission_against(meanwhile: fn(&Buffer, &World)) {
     for at_once in [false, true] {
         model(AtMost(5), move || {
             let reaper = reaper();
             let (buffer, world) = Buffer::new(&reaper.handle());
             let file = file(&world, at_once);
             let (other, theirs) = (buffer.clone(), file.clone());
-            let submission = thread::spawn(move || {
-                let submitted = Buffer::submit(&other, &theirs);
-                assert!(matches!(submitted, Ok(()) | Err(Refused::Busy)));
-            });
+            let submission = thread::spawn(move || Buffer::submit(&other, &theirs));
+            meanwhile(&buffer, &world);
             munmap(buffer);
-            submission.join().unwrap();
+            let submitted = submission.join().unwrap();
+            assert!(matches!(submitted, Ok(()) | Err(Refused::Busy)));
             exit(reaper, &world);
+            assert_eq!(world.page.load(0), u64::from(submitted.is_ok()));
             assert_eq!(std::sync::Arc::strong_count(&file.0), 1);
         });
     }
+}
+
+#[test]
+fn submission_against_munmap() {
+    submission_against(|_, _| ());
+}
+
+/// The free callback may come before the transfer begins, while it is submitted, or after its end.
+#[test]
+fn submission_against_free() {
+    submission_against(|buffer, world| {
+        free_gpu_memory(&buffer.life, world);
+        let word = buffer.life.word();
+        assert!(word.is_drained());
+        assert_eq!(word.begin_io(), Err(Refused::Busy));
+    });
 }
 
 /// Segments that a storage driver gives back after the transfer, munmap or exit.
