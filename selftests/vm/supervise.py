@@ -69,6 +69,8 @@ class Judge:
         self.passed = self.failed = self.skipped = 0
         self.problems = []
         self.exit = None
+        self.began = False      # the guest's init has said something
+        self.stray = False      # the kernel met a breakpoint that it had taken away
         self.excused = False    # the next backtrace is that of a failed allocation
         self.sections = 0
         self.planned = None     # results that the open section announced
@@ -106,6 +108,7 @@ class Judge:
 
     def output(self, line):
         """One line of the suite. Returns whether it is for people to see."""
+        self.began = True
         if found := re.match(r"(not )?ok \d+\b(.*)", line):
             self.result(not found[1], found[2])
         elif found := re.match(r"1\.\.(\d+)\b", line):
@@ -120,6 +123,7 @@ class Judge:
         return True
 
     def kernel(self, line):
+        self.stray |= "Oops: int3" in line
         if FAILED_ALLOCATION.search(line):
             self.excused = True
         elif self.excused and "Call Trace:" in line:
@@ -128,6 +132,11 @@ class Judge:
             self.problem("kernel log: " + line)
         elif ADDRESS.search(line):
             self.problem("an address in the kernel's log: " + line)
+
+    def no_machine(self):
+        """Whether the emulator failed before there was anything to judge. With several threads QEMU's
+        TCG may let a CPU meet the breakpoint by which the kernel has just patched its code."""
+        return self.stray and not self.began
 
     def finish(self, qemu_code):
         self.close_section()

@@ -489,6 +489,10 @@ def main():
 
     judge = supervise.Judge()
     boot(opts, folder, judge)
+    if judge.no_machine():
+        print("# the kernel met a breakpoint of its own before init, a fault of QEMU's: booted anew")
+        judge = supervise.Judge()
+        boot(opts, folder, judge)
     if not opts.keep:
         for name in (*GPUS, *DRIVES, "initramfs"):
             os.remove(f"{folder}/{name}")
